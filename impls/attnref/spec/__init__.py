@@ -1,0 +1,23 @@
+"""What the rooms share: letters, patterns, masks, conventions, and the words of errors.
+
+Standard library and einops only; importing it imports no framework.
+"""
+
+from attnref.spec.axes import AXES
+from attnref.spec.conventions import SPEC, Conventions
+from attnref.spec.masks import Mask, causal, padding, prefix, segments, window
+from attnref.spec.patterns import STEPS, Step
+
+__all__ = [
+    "AXES",
+    "SPEC",
+    "STEPS",
+    "Conventions",
+    "Mask",
+    "Step",
+    "causal",
+    "padding",
+    "prefix",
+    "segments",
+    "window",
+]

@@ -1,0 +1,125 @@
+"""The einops patterns, each written once, and the steps of attention in order.
+
+A pattern is the shape contract of its step: the rooms contract and rearrange with
+these very strings, and the tests check every step's shapes against them.
+"""
+
+from typing import NamedTuple
+
+# Arguments and results, as (letter per axis).
+QUERY = "b n i d"
+KEY = "b h j d"
+VALUE = "b h j e"
+OUTPUT = "b n i e"
+LOGITS = "b n i j"
+LSE = "b n i"
+
+# Rearrangements: query heads n as (h g) and back.
+GROUP = "b (h g) i x -> b h g i x"
+UNGROUP = "b h g i x -> b (h g) i x"
+
+# Contractions, forward.
+PROJECT_QUERY = "b i c, c n d -> b n i d"
+PROJECT_CONTEXT = "b j m, m h d -> b h j d"
+SCORES = "b h g i d, b h j d -> b h g i j"
+ATTEND = "b h g i j, b h j e -> b h g i e"
+MERGE = "b n i e, n e c -> b i c"
+
+# Contractions, backward: the two forward products, each with one operand's place taken
+# by the gradient of the result.
+GRAD_QUERY = "b h g i j, b h j d -> b h g i d"
+GRAD_KEY = "b h g i j, b h g i d -> b h j d"
+GRAD_WEIGHTS = "b h g i e, b h j e -> b h g i j"
+GRAD_VALUE = "b h g i j, b h g i e -> b h j e"
+
+
+class Step(NamedTuple):
+    """One step of attention, as data that the docs and the judge read."""
+
+    name: str
+    function: str
+    """The name of the function in every room."""
+    pattern: str
+    """einops pattern, or the axes that an elementwise step keeps."""
+    formula: str
+    """LaTeX."""
+    meaning: str
+
+
+STEPS = (
+    Step(
+        "project",
+        "project",
+        PROJECT_QUERY,
+        r"q = x W_q + b_q",
+        "Each head reads the model width through its own matrix; keys and values come "
+        "from x or from a context.",
+    ),
+    Step(
+        "scores",
+        "scores",
+        SCORES,
+        r"s_{ij} = q_i \cdot k_j",
+        "Raw dot products of every query with every key.",
+    ),
+    Step(
+        "scale",
+        "apply_scale",
+        LOGITS,
+        r"s \cdot \text{scale}, \quad \text{scale} = 1/\sqrt{d} \text{ by default}",
+        "Keeps the variance of the scores independent of the width.",
+    ),
+    Step(
+        "softcap",
+        "apply_softcap",
+        LOGITS,
+        r"c \tanh(s / c)",
+        "Bounds the logits smoothly to ±c.",
+    ),
+    Step(
+        "bias",
+        "add_bias",
+        LOGITS,
+        r"s + \text{bias}",
+        "Adds a prior over positions, after the softcap and before the mask.",
+    ),
+    Step(
+        "mask",
+        "apply_mask",
+        LOGITS,
+        r"s_{ij} = -\infty \text{ where key } j \text{ is blocked for query } i",
+        "A blocked key does not exist for that query. True = may attend.",
+    ),
+    Step(
+        "softmax",
+        "softmax",
+        LOGITS,
+        r"p_{ij} = e^{s_{ij}} / \sum_{j'} e^{s_{ij'}}, \quad "
+        r"\text{lse}_i = \ln \sum_j e^{s_{ij}}",
+        "Logits become weights that sum to 1 over the keys; an empty row has weights 0 "
+        "and log-sum-exp −∞.",
+    ),
+    Step(
+        "dropout",
+        "apply_dropout",
+        LOGITS,
+        r"p_{ij} \cdot \text{keep}_{ij} / (1 - \text{rate})",
+        "Drops the weights that the given boolean says, so that every framework drops "
+        "the same ones.",
+    ),
+    Step(
+        "attend",
+        "attend",
+        ATTEND,
+        r"o_i = \sum_j p_{ij} v_j",
+        "The weighted sum of the values.",
+    ),
+    Step(
+        "merge",
+        "merge",
+        MERGE,
+        r"y = \sum_n o_n W_o + b_o",
+        "The heads' outputs go through one matrix back to the model width.",
+    ),
+)
+"""The steps in the order in which they are computed."""
