@@ -1,4 +1,4 @@
-"""A case: the arrays and options of one call, what is wanted of it, and why it exists."""
+"""A case: the arrays and options of one call, what it wants, and why it exists."""
 
 import hashlib
 import json
@@ -58,6 +58,7 @@ class Case:
 
     @property
     def op(self) -> str:
+        """The name of the function that the case calls."""
         return "multi_head_attention" if "x" in self.inputs else "attention"
 
     @cached_property

@@ -1,1 +1,33 @@
-"""The room."""
+"""Attention in NumPy: every step a function, every gradient written out.
+
+16-bit arrays are those of ml-dtypes' `bfloat16` and NumPy's `float16`.
+"""
+
+from .attend import apply_dropout, attend
+from .attention import Steps, attention, attention_steps
+from .gradients import attention_vjp
+from .mask import apply_mask, mask_array
+from .multihead import MultiHeadParams, multi_head_attention
+from .projection import merge, project
+from .scores import add_bias, apply_scale, apply_softcap, scores
+from .softmax import softmax
+
+__all__ = [
+    "MultiHeadParams",
+    "Steps",
+    "add_bias",
+    "apply_dropout",
+    "apply_mask",
+    "apply_scale",
+    "apply_softcap",
+    "attend",
+    "attention",
+    "attention_steps",
+    "attention_vjp",
+    "mask_array",
+    "merge",
+    "multi_head_attention",
+    "project",
+    "scores",
+    "softmax",
+]

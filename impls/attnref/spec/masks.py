@@ -138,14 +138,9 @@ def segments(q_ids: Any, k_ids: Any) -> Mask:
     )
 
 
-def _carried(axes: str) -> Any:
-    """A dataclass field that may carry an array with these axes."""
-    return field(metadata={"axes": axes})
-
-
 @dataclass(frozen=True)
 class _Causal(Mask):
-    offset: Any = _carried("b")
+    offset: Any = field(metadata={"axes": "b"})
 
     def __call__(self, b, n, i, j):
         return j <= i + _at(self.offset, b)
@@ -162,7 +157,7 @@ class _Causal(Mask):
 class _Window(Mask):
     left: int | None
     right: int | None
-    offset: Any = _carried("b")
+    offset: Any = field(metadata={"axes": "b"})
 
     def __call__(self, b, n, i, j):
         centre = i + _at(self.offset, b)
@@ -186,7 +181,7 @@ class _Window(Mask):
 
 @dataclass(frozen=True)
 class _Prefix(Mask):
-    n: Any = _carried("b")
+    n: Any = field(metadata={"axes": "b"})
 
     def __call__(self, b, n, i, j):
         return j < _at(self.n, b)
@@ -197,7 +192,7 @@ class _Prefix(Mask):
 
 @dataclass(frozen=True)
 class _Padding(Mask):
-    lengths: Any = _carried("b")
+    lengths: Any = field(metadata={"axes": "b"})
 
     def __call__(self, b, n, i, j):
         return j < _at(self.lengths, b)
@@ -208,8 +203,8 @@ class _Padding(Mask):
 
 @dataclass(frozen=True)
 class _Segments(Mask):
-    q_ids: Any = _carried("b i")
-    k_ids: Any = _carried("b j")
+    q_ids: Any = field(metadata={"axes": "b i"})
+    k_ids: Any = field(metadata={"axes": "b j"})
 
     def __call__(self, b, n, i, j):
         return self.q_ids[b, i] == self.k_ids[b, j]
@@ -307,7 +302,9 @@ def _nested_tuple(values: Sequence) -> tuple:
             return operator.index(value)
         if isinstance(value, Sequence) and not isinstance(value, str):
             return _nested_tuple(value)
-        raise TypeError(f"a mask's lengths, ids and offsets are integers, not {value!r}")
+        raise TypeError(
+            f"a mask's lengths, ids and offsets are integers, not {value!r}"
+        )
 
     return tuple(map(entry, values))
 

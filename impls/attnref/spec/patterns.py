@@ -19,8 +19,7 @@ GROUP = "b (h g) i x -> b h g i x"
 UNGROUP = "b h g i x -> b (h g) i x"
 
 # Contractions, forward.
-PROJECT_QUERY = "b i c, c n d -> b n i d"
-PROJECT_CONTEXT = "b j m, m h d -> b h j d"
+PROJECT = "b i c, c n d -> b n i d"  # of a context: b j m, m h d -> b h j d
 SCORES = "b h g i d, b h j d -> b h g i j"
 ATTEND = "b h g i j, b h j e -> b h g i e"
 MERGE = "b n i e, n e c -> b i c"
@@ -50,7 +49,7 @@ STEPS = (
     Step(
         "project",
         "project",
-        PROJECT_QUERY,
+        PROJECT,
         r"q = x W_q + b_q",
         "Each head reads the model width through its own matrix; keys and values come "
         "from x or from a context.",

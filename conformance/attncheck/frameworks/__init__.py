@@ -1,0 +1,31 @@
+"""One adapter a framework: NumPy arrays in, NumPy arrays out, and its autodiff.
+
+Every module here has the same functions:
+
+* `to_native(array)` and `to_numpy(array)`: to the framework's arrays and back, bit for
+  bit, bfloat16 included (as ml-dtypes' type in NumPy);
+* `is_native(value)`: whether a value is one of the framework's arrays;
+* `vjp(call, arguments, cotangents)`: gradients of `call(*arguments)`, a tuple, by the
+  framework's autodiff; None where the framework has none;
+* `precision(dtype)`: a context in which the framework computes in that storage type;
+* `describe()`: version and device in words.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+NAMES = tuple(
+    sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__")
+)
+
+
+def adapter(name: str) -> ModuleType:
+    """The adapter of a framework; imports the framework."""
+    return import_module(f"attncheck.frameworks.{name}")
+
+
+def installed() -> list[str]:
+    """The frameworks that can be imported here, found without importing them."""
+    return [name for name in NAMES if find_spec(name)]

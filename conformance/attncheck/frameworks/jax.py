@@ -1,0 +1,36 @@
+"""JAX: arrays on the default device, gradients by `jax.vjp`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def to_native(array):
+    """A JAX array; JAX arrays cannot be written to."""
+    return jnp.array(array)
+
+
+def to_numpy(array):
+    """The array's values as a NumPy array."""
+    return np.asarray(array)
+
+
+def is_native(value):
+    """Whether `value` is a JAX array."""
+    return isinstance(value, jax.Array)
+
+
+def vjp(call, arguments, cotangents):
+    """Gradients of `call(*arguments)`, a tuple, by `jax.vjp`."""
+    _, pullback = jax.vjp(lambda *a: tuple(call(*a)), *arguments)
+    return pullback(tuple(cotangents))
+
+
+def precision(dtype):
+    """x64 for float64 only: elsewhere a stray float64 must not help a subject."""
+    return jax.enable_x64(dtype == "F64")
+
+
+def describe():
+    """Version and device."""
+    return f"jax {jax.__version__}, {jax.devices()[0].platform}"

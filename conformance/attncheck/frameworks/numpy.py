@@ -1,0 +1,32 @@
+"""NumPy: arrays as they are, and no autodiff."""
+
+from contextlib import nullcontext
+
+import numpy as np
+
+vjp = None
+
+
+def to_native(array):
+    """A copy: a subject that writes to its inputs must not reach the case."""
+    return array.copy()
+
+
+def to_numpy(array):
+    """The array itself."""
+    return array
+
+
+def is_native(value):
+    """Whether `value` is a NumPy array."""
+    return isinstance(value, np.ndarray)
+
+
+def precision(dtype):
+    """NumPy computes in the types it is given."""
+    return nullcontext()
+
+
+def describe():
+    """Version and device."""
+    return f"numpy {np.__version__}, CPU"

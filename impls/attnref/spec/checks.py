@@ -1,0 +1,264 @@
+"""All validation, with its wording: the same words in every room.
+
+Arrays are only looked at (`shape`, `dtype`), so this serves any framework, under its
+tracers too.  Wrong input raises ValueError or TypeError and names the axis, the sizes
+and, for the common slips, the right call.
+"""
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from attnref.spec import patterns
+from attnref.spec.axes import AXES, MAY_BE_EMPTY
+
+Array = Any
+Sizes = dict[str, int]
+
+FLOATS = ("float64", "float32", "bfloat16", "float16")
+
+
+def check_attention(
+    array_type: type,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Any = None,
+    bias: Array | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_keep: Array | None = None,
+) -> Sizes:
+    """Validates the arguments of `attention`; returns axis letter → size."""
+    arrays = {"q": q, "k": k, "v": v}
+    check_arrays(array_type, arrays | {"bias": bias})
+    sizes = bind_axes(
+        {
+            "q": (q, patterns.QUERY),
+            "k": (k, patterns.KEY),
+            "v": (v, patterns.VALUE),
+        }
+    )
+    sizes["g"] = _group(sizes["n"], sizes["h"])
+    if mask is not None and not callable(mask):
+        check_mask("mask", mask, sizes, array_type)
+    if bias is not None:
+        _check_broadcast("bias", bias, sizes)
+    _check_options(scale, softcap)
+    _check_dropout(dropout_rate, dropout_keep, sizes, array_type)
+    return sizes
+
+
+def check_arrays(array_type: type, arrays: Mapping[str, Array | None]) -> None:
+    """Every array is one of this framework, floating, and of one and the same dtype."""
+    given = {name: array for name, array in arrays.items() if array is not None}
+    dtypes = {}
+    for name, array in given.items():
+        check_type(name, array, array_type)
+        dtypes[name] = dtype_name(array)
+    for name, dtype in dtypes.items():
+        if name == "bias" and dtype == "bool":
+            raise TypeError(
+                "`bias` is added to the logits and must be floating, but is bool; "
+                "pass a boolean array as mask= (True = may attend)"
+            )
+        if dtype not in FLOATS:
+            raise TypeError(
+                f"`{name}` must be one of {', '.join(FLOATS)}, but is {dtype}"
+            )
+    if len(set(dtypes.values())) > 1:
+        words = ", ".join(f"{name}: {dtype}" for name, dtype in dtypes.items())
+        raise TypeError(f"all inputs must share one dtype, but are {words}")
+
+
+def check_type(name: str, array: Any, array_type: type) -> None:
+    """`array` is one of this framework's own arrays."""
+    if not isinstance(array, array_type):
+        want = f"{array_type.__module__.partition('.')[0]}.{array_type.__name__}"
+        got = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
+        raise TypeError(f"`{name}` must be a {want}, but is a {got}")
+
+
+def bind_axes(arrays: Mapping[str, tuple[Array, str]]) -> Sizes:
+    """Reads the axis sizes off `name → (array, axes)`, each letter one size.
+
+    Raises ValueError where an array has another number of axes, where two arrays
+    disagree on a letter, and where an axis that may not be empty has size 0.
+    """
+    sizes: Sizes = {}
+    owner: dict[str, str] = {}
+    for name, (array, axes) in arrays.items():
+        letters, shape = axes.split(), tuple(array.shape)
+        if len(shape) != len(letters):
+            raise ValueError(
+                f"`{name}` must have {len(letters)} axes {axes}, but has shape {shape}"
+            )
+        for letter, size in zip(letters, shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                first = owner[letter]
+                raise ValueError(
+                    f"`{name}` must have {AXES[letter]} {letter} = {sizes[letter]} "
+                    f"like `{first}`, but has {size} "
+                    f"({_shape_words(first, arrays)}, {_shape_words(name, arrays)})"
+                )
+            owner.setdefault(letter, name)
+            if size == 0 and letter not in MAY_BE_EMPTY:
+                raise ValueError(
+                    f"`{name}` must have {AXES[letter]} {letter} ≥ 1, but has 0 "
+                    f"({_shape_words(name, arrays)})"
+                )
+    return sizes
+
+
+def check_mask(name: str, mask: Any, sizes: Sizes, array_type: type) -> None:
+    """A mask, or `dropout_keep`: boolean, 4-D, each axis of b n i j full or 1."""
+    check_type(name, mask, array_type)
+    dtype = dtype_name(mask)
+    if dtype != "bool":
+        slip = (
+            "an additive mask is a bias: pass it as bias="
+            if dtype in FLOATS
+            else f"write {name} != 0 if nonzero means that"
+        )
+        meaning = "True = may attend" if name == "mask" else "True = kept"
+        raise TypeError(f"`{name}` must be boolean ({meaning}), but is {dtype}; {slip}")
+    _check_broadcast(name, mask, sizes)
+
+
+def check_gradients(
+    array_type: type,
+    d_out: Array,
+    d_lse: Array | None,
+    sizes: Sizes,
+    dtype: str,
+) -> None:
+    """Incoming gradients: `d_out` like the output, `d_lse` like the log-sum-exp.
+
+    `dtype` is the name of the inputs' dtype.  The log-sum-exp, and so its gradient, is
+    in the accumulation type.
+    """
+    wants = {"d_out": (d_out, patterns.OUTPUT, dtype)}
+    if d_lse is not None:
+        wide = "float64" if dtype == "float64" else "float32"
+        wants["d_lse"] = (d_lse, patterns.LSE, wide)
+    for name, (array, axes, want) in wants.items():
+        check_type(name, array, array_type)
+        shape = tuple(sizes[axis] for axis in axes.split())
+        if tuple(array.shape) != shape:
+            raise ValueError(
+                f"`{name}` must have axes {axes} = {_sizes_words(shape)}, "
+                f"but has shape {tuple(array.shape)}"
+            )
+        if dtype_name(array) != want:
+            raise TypeError(f"`{name}` must be {want}, but is {dtype_name(array)}")
+
+
+def check_multi_head(
+    array_type: type,
+    params: Any,
+    x: Array,
+    context: Array | None,
+    bias: Array | None,
+) -> Sizes:
+    """Validates weights and inputs of `multi_head_attention`; returns the sizes."""
+    arrays = {"x": x, "context": context} | params._asdict() | {"bias": bias}
+    check_arrays(array_type, arrays)
+    cross = context is not None
+    named = {
+        "x": (x, "b i c"),
+        "context": (context, "b j m"),
+        "w_q": (params.w_q, "c n d"),
+        "w_k": (params.w_k, "m h d" if cross else "c h d"),
+        "w_v": (params.w_v, "m h e" if cross else "c h e"),
+        "w_o": (params.w_o, "n e c"),
+        "b_q": (params.b_q, "n d"),
+        "b_k": (params.b_k, "h d"),
+        "b_v": (params.b_v, "h e"),
+        "b_o": (params.b_o, "c"),
+    }
+    sizes = bind_axes({k: pair for k, pair in named.items() if pair[0] is not None})
+    sizes["g"] = _group(sizes["n"], sizes["h"])
+    return sizes
+
+
+def dtype_name(array: Array) -> str:
+    """`float32`, `bfloat16`, `bool`, … for an array of any framework."""
+    return str(array.dtype).rpartition(".")[2]
+
+
+def _group(n: int, h: int) -> int:
+    if n % h:
+        raise ValueError(
+            f"`q` has query heads n = {n}, which key/value heads h = {h} do not divide"
+        )
+    return n // h
+
+
+def _check_broadcast(name: str, array: Array, sizes: Sizes) -> None:
+    full = tuple(sizes[axis] for axis in patterns.LOGITS.split())
+    shape = tuple(array.shape)
+    want = f"`{name}` must have 4 axes b n i j = {_sizes_words(full)}, each full or 1"
+    if len(shape) != 4:
+        raise ValueError(f"{want}, but has shape {shape}{_right_call(name, shape)}")
+    for axis, size, length in zip(patterns.LOGITS.split(), shape, full, strict=True):
+        if size not in (1, length):
+            raise ValueError(
+                f"{want}, but has {AXES[axis]} {axis} = {size} in shape {shape}"
+            )
+
+
+def _right_call(name: str, shape: tuple[int, ...]) -> str:
+    if len(shape) == 2:
+        return (
+            f"; for axes (i, j) write {name}[None, None], "
+            f"for axes (b, j), such as padding, {name}[:, None, None, :]"
+        )
+    if len(shape) == 3:
+        return (
+            f"; for axes (b, i, j) write {name}[:, None], "
+            f"for axes (n, i, j) {name}[None]"
+        )
+    return ""
+
+
+def _check_options(scale: float | None, softcap: float | None) -> None:
+    if scale is not None and not _is_finite(scale, "scale"):
+        raise ValueError(f"`scale` must be finite, but is {scale}")
+    if softcap is not None and not (_is_finite(softcap, "softcap") and softcap > 0):
+        raise ValueError(f"`softcap` must be finite and above 0, but is {softcap}")
+
+
+def _check_dropout(rate: float, keep: Any, sizes: Sizes, array_type: type) -> None:
+    if not (_is_finite(rate, "dropout_rate") and 0 <= rate < 1):
+        raise ValueError(f"`dropout_rate` must be in [0, 1), but is {rate}")
+    if rate > 0 and keep is None:
+        raise ValueError(
+            f"`dropout_rate` = {rate} needs `dropout_keep`, a boolean of axes b n i j: "
+            "the spec draws no random numbers, so that every framework drops the same "
+            "weights"
+        )
+    if keep is not None:
+        check_mask("dropout_keep", keep, sizes, array_type)
+        if rate == 0:
+            raise ValueError("`dropout_keep` needs a `dropout_rate` above 0")
+
+
+def _is_finite(value: Any, name: str) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(
+            f"`{name}` must be a Python number, but is {type(value).__name__}"
+        )
+    # Not math.isfinite: under torch.compile a number may be symbolic.
+    return -math.inf < value < math.inf
+
+
+def _shape_words(name: str, arrays: Mapping[str, tuple[Array, str]]) -> str:
+    array, axes = arrays[name]
+    return f"{name}: {axes} = {_sizes_words(tuple(array.shape))}"
+
+
+def _sizes_words(sizes: tuple[int, ...]) -> str:
+    return " ".join(map(str, sizes))
