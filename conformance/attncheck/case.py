@@ -27,6 +27,10 @@ RESULTS = (*FORWARD, *GRADIENTS)
 """Everything a case may want, in the order in which it is computed."""
 
 
+MULTI_HEAD_PARAMS = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
+"""Weights and biases of a multi-head case, by the names of `MultiHeadParams`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """One call of `attention`, or of `multi_head_attention`, as data.

@@ -79,7 +79,7 @@ def folder() -> Path:
     Raises:
         ModuleNotFoundError: what `available` says is missing.
     """
-    # find_spec runs nothing of the package, which would look for a framework.
+    # find_spec only looks; importing the package would run its code.
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{PACKAGE} is not installed: {NEEDS[PACKAGE]}")
@@ -134,7 +134,8 @@ def rounding(count: int) -> float:
     in quadrature.  The entries of a vector of length 1 are \(1/\sqrt c\) large, root
     mean square.  Of `count` errors none exceeds
     \(\sqrt{2\ln(2\,\mathrm{count}/\delta)}\) times theirs, but with a chance of
-    \(\delta = 10^{-6}\).
+    \(\delta = 10^{-6}\).  Source of the model: Higham and Mary, "A New Approach to
+    Probabilistic Rounding Error Analysis" (2019).
     """
     config = json.loads((folder() / "config.json").read_text())
     width, inner = config["hidden_size"], config["intermediate_size"]
@@ -149,7 +150,7 @@ def cases() -> list[Case]:
 
     def record(params, x, mask):
         calls.append((params, x, mask))
-        return _attend(params, _project(params, x), mask).astype(np.float32)
+        return exact_attention(params, x, mask)
 
     embed(record)
     layers = [_attention_case(n, *call) for n, call in enumerate(calls)]
@@ -166,7 +167,8 @@ def _attention_case(
     return Case(
         id=f"real/layer-{layer}",
         clauses=("real", "padding"),
-        why="What holds for random arrays must hold for those of a trained model.",
+        why="An exponent may be right for random scores and wrong for a trained "
+        "model's, which are larger.",
         dtype="F32",
         inputs=_packed({**heads, "mask": mask, "d_out": d_out}),
         wants=(*FORWARD, "dq", "dk", "dv"),
@@ -191,8 +193,11 @@ def _packed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-# The attention of the pass that makes the cases: float64, so that its own error is far
-# below what the float32 arrays can hold.
+def exact_attention(
+    params: Mapping[str, np.ndarray], x: np.ndarray, mask: np.ndarray
+) -> np.ndarray:
+    """An attention layer in float64, rounded once: its own error counts for nothing."""
+    return _attend(params, _project(params, x), mask).astype(np.float32)
 
 
 def _project(params: Mapping[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:

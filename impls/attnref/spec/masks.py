@@ -107,6 +107,7 @@ def window(left: int | None, right: int | None, offset: Any = 0) -> Mask:
             raise ValueError(
                 f"`window` takes {name} ≥ 0 or None (no bound), but got {end!r}"
             )
+    left, right = (end if end is None else operator.index(end) for end in (left, right))
     return _Window(left, right, _integers("window", "offset", offset, "b", or_int=True))
 
 
@@ -273,7 +274,8 @@ def _bounds(value: Any) -> tuple[int, int] | tuple[None, None]:
         return value, value
     try:
         flat = value if isinstance(value, tuple) else value.reshape(-1).tolist()
-        return min(flat), max(flat)
+        known = [operator.index(entry) for entry in flat]
+        return min(known), max(known)
     except (TypeError, ValueError, RuntimeError):  # traced, or no batch at all
         return None, None
 
@@ -312,7 +314,7 @@ def _nested_tuple(values: Sequence) -> tuple:
 def _shape(value: Any) -> tuple[int, ...]:
     if not isinstance(value, tuple):
         return tuple(value.shape)
-    inner = {_shape(v) for v in value if isinstance(v, tuple)}
+    inner = {_shape(v) if isinstance(v, tuple) else () for v in value}
     if len(inner) > 1:
         raise ValueError(f"rows of different lengths in {value!r}")
     return (len(value), *(inner.pop() if inner else ()))

@@ -1,0 +1,164 @@
+"""The exact values that a case's bounds are made of."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attncheck.budget.profile import Units
+from attncheck.budget.rounding import compound, gamma
+from attncheck.case import Case
+from attncheck.definition import Expected, kept, operands
+
+TILE = 16
+"""The fewest keys of a block that a legal implementation may use."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The exact values that the bounds are made of, keys repeated per query head.
+
+    What is not finite is 0 here, and rows that hold a NaN are not live: where NaN is
+    expected there is nothing to bound.
+    """
+
+    case: Case
+    expected: Expected
+    unit: Units
+
+    @cached_property
+    def live(self) -> np.ndarray:
+        """`b n i j`: visible, with a finite logit, in a row without NaN."""
+        lse = np.isfinite(self.expected.lse)[..., None]
+        return self.expected.visible & np.isfinite(self.expected.logits) & lse
+
+    @cached_property
+    def _operands(self) -> list[np.ndarray]:
+        q, k, v = operands(self.case)
+        return [finite(q), self.per_head(finite(k)), self.per_head(finite(v))]
+
+    @property
+    def q(self) -> np.ndarray:
+        """`b n i d`."""
+        return self._operands[0]
+
+    @property
+    def k(self) -> np.ndarray:
+        """`b n j d`."""
+        return self._operands[1]
+
+    @property
+    def v(self) -> np.ndarray:
+        """`b n j e`."""
+        return self._operands[2]
+
+    @cached_property
+    def projection_errors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bounds of the errors of q, k and v; 0 where they are inputs."""
+        if self.case.op == "attention":
+            return np.zeros_like(self.q), np.zeros_like(self.k), np.zeros_like(self.v)
+        arrays = self.case.inputs
+        context = arrays.get("context", arrays["x"])
+        return (
+            _projection_error(self, arrays["x"], "w_q", "b_q"),
+            self.per_head(_projection_error(self, context, "w_k", "b_k")),
+            self.per_head(_projection_error(self, context, "w_v", "b_v")),
+        )
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """Raw, and 0 where the key is blocked."""
+        return np.where(self.expected.visible, finite(self.expected.scores), 0.0)
+
+    @cached_property
+    def logits(self) -> np.ndarray:
+        """`b n i j`, and 0 where the key is not live."""
+        return np.where(self.live, self.expected.logits, 0.0)
+
+    @cached_property
+    def lse(self) -> np.ndarray:
+        """`b n i 1`."""
+        return finite(self.expected.lse)[..., None]
+
+    @cached_property
+    def exponent(self) -> np.ndarray:
+        """`b n i j`: the logarithm of the weights, −∞ where they are 0."""
+        return np.where(self.live, self.logits - self.lse, -np.inf)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """`b n i j`, before dropout."""
+        return np.exp(self.exponent)
+
+    @cached_property
+    def tanh(self) -> np.ndarray:
+        """tanh of the scaled scores over the softcap; 0 without one."""
+        if self.case.softcap is None:
+            return np.zeros_like(self.scores)
+        return np.tanh(self.case.scale_value * self.scores / self.case.softcap)
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """`b n i j`: the factor that dropout puts on every weight."""
+        return kept(self.case)
+
+    @property
+    def dropout(self) -> float:
+        """Relative error of a weight's dropout: 1 − rate, its inverse, the product."""
+        rate = self.case.dropout_rate
+        return (3 + rate / (1 - rate)) * self.unit.a if self.drops else 0.0
+
+    @property
+    def drops(self) -> bool:
+        """Whether the case has dropout."""
+        return "dropout_keep" in self.case.inputs
+
+    @property
+    def scale(self) -> float:
+        """Magnitude of the scale."""
+        return abs(self.case.scale_value)
+
+    @property
+    def rescales(self) -> int:
+        """R = ⌈j/16⌉: how often a running sum may be rescaled."""
+        return -(-self.case.sizes["j"] // TILE)
+
+    @property
+    def log_keys(self) -> float:
+        """ln j."""
+        return float(np.log(max(self.case.sizes["j"], 1)))
+
+    @property
+    def lost(self) -> float:
+        """Absolute error of a weight that underflows, in the accumulator or storage."""
+        return self.unit.tiny + self.unit.small(self.unit.p) * (1 + self.drops)
+
+    def floor(self, terms: int) -> float:
+        """Underflow of a sum: products, additions, rescales and the last roundings."""
+        return (3 * terms + 8) * self.unit.tiny
+
+    def per_head(self, array: np.ndarray) -> np.ndarray:
+        """`b h j x` → `b n j x`."""
+        return np.repeat(array, self.case.sizes["g"], axis=1)
+
+
+def finite(array: np.ndarray) -> np.ndarray:
+    """0 in place of NaN and infinities."""
+    return np.where(np.isfinite(array), array, 0.0)
+
+
+def _projection_error(
+    problem: Problem, x: np.ndarray, weight: str, bias: str
+) -> np.ndarray:
+    """Bound of x W + b in the accumulator: γ_{c+1} on the magnitudes of all terms."""
+    unit, arrays = problem.unit, problem.case.inputs
+    x = finite(np.abs(x.astype(np.float64)))
+    w = finite(np.abs(arrays[weight].astype(np.float64)))
+    b = np.abs(arrays.get(bias, np.zeros((1, 1))).astype(np.float64))[:, None, :]
+    width = x.shape[-1]
+    total = np.einsum("bjm,mhd->bhjd", x, w, optimize=True) + b
+    relative = compound(gamma(width + 1, unit.a), unit.operand, unit.operand, unit.s)
+    flushed = unit.tiny * (
+        x.sum(axis=-1)[:, None, :, None] + w.sum(axis=0)[None, :, None, :]
+    )
+    return total * relative + flushed + problem.floor(width) + unit.small(unit.s)

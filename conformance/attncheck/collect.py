@@ -1,0 +1,133 @@
+"""Runs one subject over cases in worker processes and survives whatever it does.
+
+A worker that dies or goes silent loses only the case that it was at: that case gets a
+result that says so, and a fresh worker goes on with the next.
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from attncheck.case import Case
+from attncheck.exchange import (
+    RESULTS,
+    Result,
+    append_result,
+    resume,
+    write_cases,
+)
+from attncheck.subject import SubjectError
+from attncheck.worker import EXIT_SUBJECT
+
+PATIENCE = 5
+"""So many workers lost in a row, and the remaining cases are not run."""
+
+POLL_SECONDS = 0.05
+
+
+def collect(
+    target: str,
+    cases: Sequence[Case],
+    folder: Path,
+    *,
+    options: Mapping[str, str | None] | None = None,
+    model: bool = False,
+    timeout: float = 60.0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Leaves the results of `target` on `cases` in `folder`, beside the cases.
+
+    Args:
+        target: what `attncheck.target.load` takes.
+        options: its keyword arguments.
+        model: run the subject inside the real model as well, if it has multi-head
+            attention.
+        timeout: seconds that one case may take, the import of the subject included.
+        progress: called with the number of finished cases.
+
+    Raises:
+        SubjectError: the target cannot be judged.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_cases(folder, cases)
+    command = [sys.executable, "-m", "attncheck.worker", str(folder), target]
+    command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
+    command += ["--model"] if model else []
+    lost = 0
+    while pending := _pending(folder, cases):
+        ending = _run_worker(command, folder, timeout, progress)
+        left = _pending(folder, cases)
+        if not left:
+            return
+        lost = lost + 1 if len(left) == len(pending) else 1
+        append_result(folder, Result(left[0].id, *ending))
+        if lost == PATIENCE:
+            why = f"not run: {PATIENCE} workers in a row were lost"
+            for case in left[1:]:
+                append_result(folder, Result(case.id, ending[0], why))
+
+
+def _pending(folder: Path, cases: Sequence[Case]) -> list[Case]:
+    done = resume(folder)
+    return [case for case in cases if case.id not in done]
+
+
+def _run_worker(
+    command: Sequence[str],
+    folder: Path,
+    timeout: float,
+    progress: Callable[[int], None],
+) -> tuple[str, str]:
+    """Runs one worker until it ends; status and message of the case it was lost at.
+
+    Raises:
+        SubjectError: the target cannot be judged, or importing it ends the process.
+    """
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            in_time = _watch(process, folder, timeout, progress)
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        said = log.read().decode(errors="replace").strip().rpartition("\n")[2]
+    status, message = _ending(process.returncode, in_time, timeout)
+    if process.returncode == EXIT_SUBJECT:
+        raise SubjectError(said)
+    if not (folder / RESULTS).exists():
+        raise SubjectError(f"while importing it, {message}; it last said: {said!r}")
+    return status, message
+
+
+def _watch(
+    process: subprocess.Popen,
+    folder: Path,
+    timeout: float,
+    progress: Callable[[int], None],
+) -> bool:
+    """Waits for the worker's end; False where it made no progress for too long."""
+    size, since = -1, time.monotonic()
+    while process.poll() is None:
+        path = folder / RESULTS
+        now = path.stat().st_size if path.exists() else 0
+        if now != size:
+            size, since = now, time.monotonic()
+            progress(path.read_bytes().count(b"\n") if size else 0)
+        if time.monotonic() - since > timeout:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _ending(code: int, in_time: bool, timeout: float) -> tuple[str, str]:
+    """How a worker was lost, as a status and a message."""
+    if not in_time:
+        return "timeout", f"no result within {timeout:g} s"
+    if code < 0:
+        return "crash", f"the process was ended by {signal.Signals(-code).name}"
+    return "crash", f"the process ended itself with exit status {code}"

@@ -1,0 +1,197 @@
+"""Cases and results as plain files, so that code in any language can be judged.
+
+A folder holds `cases.jsonl`, one case a line, beside a safetensors file of arrays for
+each case; whoever runs the cases appends to `results.jsonl`, one result a line, beside
+a safetensors file of arrays for each result.  A result is on disk before its line is,
+so an interrupted run goes on where it was.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from attncheck.case import Case
+
+CASE_SCHEMA = "attncheck-case/1"
+CASES, RESULTS = "cases.jsonl", "results.jsonl"
+MODEL = "model.safetensors"
+"""The real model's sentence embeddings, where the subject was run inside it."""
+
+
+class ExchangeError(ValueError):
+    """A file that does not say what it should; the message names file and line."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a subject made of one case."""
+
+    id: str
+    status: str
+    """done, refused, not applicable, error, crash or timeout."""
+    message: str = ""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    seconds: float = 0.0
+    subject: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_cases(folder: Path, cases: Iterable[Case]) -> None:
+    """Writes `cases.jsonl` and the arrays of every case."""
+    lines = []
+    for case in cases:
+        file = f"cases/{_file_name(case.id)}"
+        write_arrays(folder / file, case.inputs)
+        lines.append(json.dumps(_case_record(case, file), ensure_ascii=False))
+    (folder / CASES).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_cases(folder: Path) -> list[Case]:
+    """The cases of a folder, their hashes checked.
+
+    Raises:
+        ExchangeError: no such file, a line that is no case, or arrays that are not
+            those that the line was written with.
+    """
+    path = folder / CASES
+    if not path.is_file():
+        raise ExchangeError(f"{folder} holds no {CASES}")
+    cases = []
+    for number, record in _lines(path):
+        try:
+            case = _case(record, read_arrays(folder / record["file"]))
+            intact = case.sha256 == record["sha256"]
+        except (KeyError, TypeError) as error:
+            raise ExchangeError(f"{path}:{number} is no case: {error!r}") from error
+        if not intact:
+            raise ExchangeError(
+                f"{path}:{number}: case {case.id} is not what it was when written: "
+                "its hash differs"
+            )
+        cases.append(case)
+    return cases
+
+
+def append_result(folder: Path, result: Result) -> None:
+    """Adds one result: its arrays first, then its line."""
+    record = {
+        "id": result.id,
+        "status": result.status,
+        "message": result.message,
+        "file": None,
+        "outputs": list(result.arrays),
+        "seconds": round(result.seconds, 6),
+        "subject": dict(result.subject),
+    }
+    if result.arrays:
+        record["file"] = f"results/{_file_name(result.id)}"
+        write_arrays(folder / record["file"], result.arrays)
+    with (folder / RESULTS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_results(folder: Path) -> dict[str, Result]:
+    """The results of a folder by case id; of two for a case, the later one."""
+    results = {}
+    for number, record in _lines(folder / RESULTS):
+        try:
+            arrays = read_arrays(folder / record["file"]) if record["file"] else {}
+            kept = {key: record[key] for key in ("id", "status", "message", "subject")}
+            result = Result(arrays=arrays, seconds=record["seconds"], **kept)
+        except (KeyError, TypeError) as error:
+            raise ExchangeError(
+                f"{folder / RESULTS}:{number} is no result: {error!r}"
+            ) from error
+        results[result.id] = result
+    return results
+
+
+def resume(folder: Path) -> set[str]:
+    """Ids of the cases that have a result; a line that was cut short is removed."""
+    path = folder / RESULTS
+    if not path.exists():
+        return set()
+    whole, newline, _ = path.read_bytes().rpartition(b"\n")
+    path.write_bytes(whole + newline)
+    return {record["id"] for _, record in _lines(path)}
+
+
+def forget_results(folder: Path) -> None:
+    """Removes what an earlier run left, so that none of it is taken for new."""
+    for name in (RESULTS, MODEL):
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays as one safetensors file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    save_file(packed, path)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file.
+
+    Raises:
+        ExchangeError: the file is missing or damaged.
+    """
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ExchangeError(f"{path} cannot be read: {error}") from error
+
+
+def _case_record(case: Case, file: str) -> dict[str, Any]:
+    return {
+        "schema": CASE_SCHEMA,
+        "id": case.id,
+        "op": case.op,
+        "clauses": list(case.clauses),
+        "why": case.why,
+        "dtype": case.dtype,
+        "sizes": case.sizes,
+        "file": file,
+        "inputs": list(case.inputs),
+        "strides": {},
+        **case.options,
+        "wants": list(case.wants),
+        "sha256": case.sha256,
+    }
+
+
+def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
+    if record["schema"] != CASE_SCHEMA:
+        raise TypeError(f"schema {record['schema']!r}, not {CASE_SCHEMA!r}")
+    return Case(
+        id=record["id"],
+        clauses=tuple(record["clauses"]),
+        why=record["why"],
+        dtype=record["dtype"],
+        inputs={name: arrays[name] for name in record["inputs"]},
+        scale=None if record["scale_is_default"] else record["scale"],
+        softcap=record["softcap"],
+        dropout_rate=record["dropout_rate"],
+        predicate=record["predicate"],
+        wants=tuple(record["wants"]),
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The objects of a JSON-lines file with their line numbers.
+
+    A last line without its newline was cut short by an interruption and is passed over.
+    """
+    for number, line in enumerate(path.read_text("utf-8").split("\n")[:-1], start=1):
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ExchangeError(f"{path}:{number} is not JSON: {error}") from error
+
+
+def _file_name(case_id: str) -> str:
+    return case_id.replace("/", "--") + ".safetensors"

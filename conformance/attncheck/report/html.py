@@ -1,0 +1,28 @@
+"""The report as one HTML page that needs nothing else."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from attncheck.report import words
+
+
+def as_html(report: Mapping[str, Any]) -> str:
+    """The page; made of the report alone."""
+    environment = Environment(
+        loader=PackageLoader("attncheck.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "share": words.share,
+        "percent": words.percent,
+        "amount": words.amount,
+        "element": words.element,
+        "counts": words.counts,
+    }
+    dtypes = dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"])
+    return environment.get_template("page.html.j2").render(report, dtypes=list(dtypes))

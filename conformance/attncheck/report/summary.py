@@ -1,0 +1,134 @@
+"""The report as one JSON document."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from attncheck.judging import Agreement, ModelCheck
+from attncheck.verdict import Finding, Run, Verdict
+
+SCHEMA = "attncheck-report/1"
+
+JUDGED = ("pass", "fail")
+
+
+def summary(
+    runs: Sequence[Run],
+    agreements: Sequence[Agreement] = (),
+    model: Sequence[ModelCheck] = (),
+    *,
+    model_missing: str | None = None,
+) -> dict[str, Any]:
+    """Everything a report says, in types of JSON; infinity is the string "inf".
+
+    Args:
+        model: the checks of the real model.
+        model_missing: why the real model was not run, where it was not.
+    """
+    passes = all(run.conforms for run in runs) and all(
+        [*(a.worst <= 1 for a in agreements), *(check.passes for check in model)]
+    )
+    return _plain(
+        {
+            "schema": SCHEMA,
+            "conforms": passes,
+            "subjects": [_subject(run) for run in runs],
+            "agreement": [asdict(agreement) for agreement in agreements],
+            "model": [asdict(check) | {"passes": check.passes} for check in model],
+            "model_missing": model_missing,
+        }
+    )
+
+
+def _subject(run: Run) -> dict[str, Any]:
+    failures = [v for v in run.verdicts if v.status not in (*JUDGED[:1], *_SILENT)]
+    return {
+        **run.subject,
+        "conforms": run.conforms,
+        "counts": _counts(run.verdicts),
+        "dtypes": {
+            dtype: _cell([v for v in run.verdicts if v.case.dtype == dtype])
+            for dtype in dict.fromkeys(v.case.dtype for v in run.verdicts)
+        },
+        "results_not_judged": _results_not_judged(run.verdicts),
+        "clauses_not_judged": run.unjudged,
+        "failures": [_failure(verdict) for verdict in _simplest_first(failures)],
+        "seconds": sum(verdict.seconds for verdict in run.verdicts),
+    }
+
+
+_SILENT = ("not applicable", "not judged")
+
+
+def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """Status → number of cases."""
+    return dict(Counter(verdict.status for verdict in verdicts))
+
+
+def _cell(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """One dtype of one subject: its counts and its worst element."""
+    worst = max(verdicts, key=lambda verdict: verdict.used)
+    finding = max(worst.findings, key=lambda f: f.used, default=None)
+    return {
+        "counts": _counts(verdicts),
+        "used": worst.used,
+        "used_by": f"{worst.case.id} {finding.name}" if finding else None,
+    }
+
+
+def _results_not_judged(verdicts: Iterable[Verdict]) -> list[str]:
+    """Results that the subject never gives: gradients without a `grad`, say."""
+    given: dict[str, bool] = {}
+    for finding in (f for verdict in verdicts for f in verdict.findings):
+        judged = finding.status != "not judged"
+        given[finding.name] = given.get(finding.name, False) or judged
+    return [name for name, judged in given.items() if not judged]
+
+
+def _simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """By the first wrong step, then by size: what one wants to debug comes first."""
+
+    def order(verdict: Verdict) -> tuple:
+        finding = verdict.first_failure
+        names = [f.name for f in verdict.findings]
+        place = names.index(finding.name) if finding else -1
+        scores = math.prod(verdict.case.sizes[axis] for axis in "bnij")
+        return place, len(verdict.step or ""), scores
+
+    return sorted(verdicts, key=order)
+
+
+def _failure(verdict: Verdict) -> dict[str, Any]:
+    finding = verdict.first_failure
+    return {
+        "case": verdict.case.id,
+        "clauses": verdict.case.clauses,
+        "why": verdict.case.why,
+        "status": verdict.status,
+        "message": verdict.message,
+        "step": verdict.step,
+        "results": [f.name for f in verdict.findings if f.status == "fail"],
+        "first": _finding(finding) if finding else None,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "used": finding.used,
+        "message": finding.message,
+        "worst": asdict(finding.worst) if finding.worst else None,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """`value` in types that JSON has; a number that JSON lacks becomes a string."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

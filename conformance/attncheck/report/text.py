@@ -1,0 +1,140 @@
+"""The report for a terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from attncheck.report.words import amount, counted, counts, element, percent, share
+
+SHOWN_FAILURES = 5
+"""Groups of alike failures that are shown; the JSON report has every case."""
+
+
+def print_text(report: Mapping[str, Any], console: Console) -> None:
+    """Prints the report: per subject, then agreement, then what it comes to."""
+    for subject in report["subjects"]:
+        console.print(*_lines(subject), sep="\n")
+    if len(report["subjects"]) > 1:
+        console.print(_table(report))
+    else:
+        console.print(_dtypes(report["subjects"][0]))
+    if report["agreement"]:
+        console.print(_agreement(report["agreement"]))
+    if report["model"]:
+        console.print(_model(report["model"]))
+    if report["model_missing"]:
+        console.print(
+            f"[yellow]real model: not run: {escape(report['model_missing'])}[/]"
+        )
+    for subject in report["subjects"]:
+        console.print(_last_line(subject))
+
+
+def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
+    version, profile = subject.get("version", ""), subject["profile"]
+    yield f"[bold]{escape(subject['name'])}[/]  {escape(version)}  profile {profile}"
+    for name, value in subject.get("conventions", {}).items():
+        yield f"  differs from the spec: {name} = {value}"
+    if subject["results_not_judged"]:
+        yield f"  not judged: {', '.join(subject['results_not_judged'])}"
+    if subject["clauses_not_judged"]:
+        clauses = ", ".join(subject["clauses_not_judged"])
+        yield f"  [red]clauses of which no case was judged: {clauses}[/]"
+    groups = _groups(subject["failures"])
+    for failures in groups[:SHOWN_FAILURES]:
+        yield from _failure_lines(failures)
+    if len(groups) > SHOWN_FAILURES:
+        yield f"  … and {counted(len(groups) - SHOWN_FAILURES, 'more kind')} of failure"
+
+
+def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Failures that fail first at the same place, the simplest case first."""
+    groups: dict[tuple, list[Mapping[str, Any]]] = {}
+    for failure in failures:
+        first = failure["first"]["name"] if failure["first"] else failure["message"]
+        groups.setdefault((failure["status"], first), []).append(failure)
+    return list(groups.values())
+
+
+def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    simplest, first = failures[0], failures[0]["first"]
+    more = f" (and {counted(len(failures) - 1, 'more case')})" if failures[1:] else ""
+    yield f"  [red]{simplest['status']}[/]  {escape(simplest['case'])}{more}"
+    if simplest["step"]:
+        yield f"    first step that diverges: [bold]{simplest['step']}[/]"
+    if simplest["message"]:
+        yield f"    {escape(simplest['message'])}"
+    if first and first["message"]:
+        yield f"    `{first['name']}` {escape(first['message'])}"
+    if first and first["worst"]:
+        yield f"    {escape(element(first))}"
+    yield f"    [dim]this case is there for: {escape(simplest['why'])}[/]"
+
+
+def _dtypes(subject: Mapping[str, Any]) -> Table:
+    table = Table("dtype", "cases", "worst budget used", "by", box=None, pad_edge=False)
+    for dtype, cell in subject["dtypes"].items():
+        table.add_row(dtype, counts(cell), share(cell["used"]), cell["used_by"] or "")
+    return table
+
+
+def _table(report: Mapping[str, Any]) -> Table:
+    """Subject × dtype: passed of judged cases, and the worst share of a budget."""
+    dtypes = list(dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"]))
+    table = Table("subject", *dtypes, title="cases passed, worst budget used")
+    for subject in report["subjects"]:
+        cells = [
+            f"{counts(cell)}\n{share(cell['used'])}" if cell else "—"
+            for cell in map(subject["dtypes"].get, dtypes)
+        ]
+        table.add_row(escape(subject["name"]), *cells)
+    return table
+
+
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(
+        "pair",
+        "dtype",
+        "cases",
+        "bitwise equal",
+        "worst difference, of both budgets",
+        "by",
+        title="pairwise agreement",
+    )
+    for row in rows:
+        table.add_row(
+            f"{row['a']} · {row['b']}",
+            row["dtype"],
+            str(row["cases"]),
+            percent(row["bitwise"]),
+            share(row["worst"]),
+            row["where"],
+        )
+    return table
+
+
+def _model(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(
+        "pair",
+        "max |Δ| of an embedding",
+        "rounding explains",
+        "",
+        title="real model: all-MiniLM-L6-v2, attention computed by each subject",
+    )
+    for row in rows:
+        table.add_row(
+            f"{row['a']} · {row['b']}",
+            amount(row["difference"]),
+            amount(row["limit"]),
+            "[green]pass[/]" if row["passes"] else "[red]FAIL[/]",
+        )
+    return table
+
+
+def _last_line(subject: Mapping[str, Any]) -> str:
+    numbers = ", ".join(f"{n} {status}" for status, n in subject["counts"].items())
+    word = "[green]conforms[/]" if subject["conforms"] else "[red]does not conform[/]"
+    return f"{escape(subject['name'])} {word}: {numbers}"

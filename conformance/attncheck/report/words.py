@@ -1,0 +1,46 @@
+"""Numbers as words, the same in every document."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def share(used: float | str) -> str:
+    """`37 %` of a budget, or `8.1e+05 ×` it."""
+    value = float(used)
+    return f"{value:.1%}".replace("%", " %") if value < 10 else f"{value:.1e} ×"
+
+
+def percent(value: float | str) -> str:
+    """`62 %`, rounded down: 100 % means all."""
+    return f"{int(float(value) * 100)} %"
+
+
+def amount(value: float | str) -> str:
+    """`3.2e-07`."""
+    return f"{float(value):.1e}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 more case`, `3 more cases`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def element(finding: Mapping[str, Any]) -> str:
+    """`logits[b=0, n=1, i=2, j=3]: got 0.1, expected 0.5 (…)`."""
+    worst = finding["worst"]
+    index = ", ".join(f"{axis}={place}" for axis, place in worst["index"].items())
+    got, want, ulps = (float(worst[key]) for key in ("got", "expected", "ulps"))
+    return (
+        f"{finding['name']}[{index}]: got {got:.9g}, expected {want:.9g} "
+        f"({ulps:.3g} ulps, {share(finding['used'])} of the budget)"
+    )
+
+
+def counts(cell: Mapping[str, Any]) -> str:
+    """`60 of 62`: cases that pass, of those that apply."""
+    applicable = sum(
+        number
+        for status, number in cell["counts"].items()
+        if status not in ("not applicable", "not judged")
+    )
+    return f"{cell['counts'].get('pass', 0)} of {applicable}"

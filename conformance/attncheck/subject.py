@@ -1,0 +1,101 @@
+"""A subject: an implementation under judgement, and what it declares of itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from attncheck import frameworks
+from attncheck.case import RESULTS, Case
+from attnref.spec import SPEC, Conventions
+
+KEYWORDS = ("mask", "bias", "scale", "softcap", "dropout_rate", "dropout_keep")
+"""The options of `attention` that a subject may accept."""
+
+DEFAULT_PROFILE = "tensor-core"
+
+
+class SubjectError(ValueError):
+    """What cannot be judged, and why: one sentence for its author."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An implementation: how to call it, and what it says it can do.
+
+    A plain function `f(q, k, v, *, mask=…, …)` needs none of this: its keywords say
+    what it accepts.
+    """
+
+    call: Callable
+    """`call(q, k, v, **options)` → the arrays named in `returns`."""
+    framework: str
+    """The framework of its arrays: a module of `attncheck.frameworks`."""
+    name: str
+    accepts: frozenset[str]
+    """Which of `KEYWORDS` it takes."""
+    returns: tuple[str, ...] = ("output",)
+    """Names of what `call` returns, in order; a tuple is never guessed."""
+    grad: Callable | None = None
+    """`grad(d_out, q, k, v, *, d_lse=None, **options)` → dq, dk, dv, dbias.  Without
+    it, gradients come from the framework's autodiff."""
+    multi_head: Callable | None = None
+    """`multi_head(params, x, context=None, **options)` → output `b i c`, where params
+    is a dict of `w_q` … `b_o`."""
+    conventions: Conventions = SPEC
+    profile: str = DEFAULT_PROFILE
+    """The precision profile that it claims: a key of `attncheck.budget.PROFILES`."""
+
+    def __post_init__(self) -> None:
+        if self.framework not in frameworks.NAMES:
+            raise SubjectError(
+                f"framework is one of {', '.join(frameworks.NAMES)}, "
+                f"not {self.framework!r}"
+            )
+        _check_names("accepts", self.accepts, KEYWORDS)
+        _check_names("returns", self.returns, RESULTS)
+
+    def describe(self) -> dict[str, Any]:
+        """What a result says about who made it."""
+        return {
+            "name": self.name,
+            "framework": self.framework,
+            "version": frameworks.adapter(self.framework).describe(),
+            "profile": self.profile,
+            "conventions": {
+                name: here for name, (here, _) in self.conventions.differences().items()
+            },
+        }
+
+
+def lacking(subject: Subject, case: Case) -> str | None:
+    """Why the case is not applicable to the subject, or None where it is."""
+    if case.op == "multi_head_attention" and subject.multi_head is None:
+        return "has no multi-head attention"
+    if case.op == "attention":
+        missing = [name for name in options(case) if name not in subject.accepts]
+        if missing:
+            return f"takes no {', '.join(f'`{name}`' for name in missing)}"
+    return None
+
+
+def options(case: Case) -> dict[str, Any]:
+    """The keyword arguments of the case's call; a default scale is not passed."""
+    arrays = {
+        name: case.inputs[name]
+        for name in ("mask", "bias", "dropout_keep")
+        if name in case.inputs
+    }
+    numbers = {
+        "scale": case.scale,
+        "softcap": case.softcap,
+        "dropout_rate": case.dropout_rate or None,
+    }
+    return arrays | {k: value for k, value in numbers.items() if value is not None}
+
+
+def _check_names(field: str, names: Any, known: tuple[str, ...]) -> None:
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise SubjectError(
+            f"`{field}` is made of {', '.join(known)}, not {', '.join(unknown)}"
+        )

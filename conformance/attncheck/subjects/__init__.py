@@ -1,0 +1,1 @@
+"""The subjects that ship with the judge: one file a library."""

@@ -1,0 +1,179 @@
+"""From a target on the command line to the subject that it names."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attncheck import frameworks
+from attncheck.subject import KEYWORDS, Subject, SubjectError
+from attncheck.subjects.attnref import room_subject
+
+BUILT_IN = {f"attnref.{name}": partial(room_subject, name) for name in frameworks.NAMES}
+"""Name → how to make the subject; making it imports its framework."""
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_STAR = inspect.Parameter.VAR_POSITIONAL
+_NONE = inspect.Parameter.empty
+
+
+def load(
+    target: str,
+    *,
+    framework: str | None = None,
+    accepts: str | None = None,
+    profile: str | None = None,
+) -> Subject:
+    """The subject that a target names.
+
+    Args:
+        target: a built-in name (`attnref.numpy`), `package.module:name` or
+            `file.py:name`; the name is a function or a `Subject`.
+        framework: of a function's arrays, where its module does not say.
+        accepts: comma-separated keywords, where a signature cannot be read.
+        profile: the precision profile to judge by, where not the declared one.
+
+    Raises:
+        SubjectError: no such module or name, or a function that cannot be called as
+            `f(q, k, v, …)`.
+    """
+    if target in BUILT_IN:
+        found: Any = _imported(BUILT_IN[target], target)
+    else:
+        module, name = _module_of(target)
+        found = _attribute(module, name, target)
+    if not isinstance(found, Subject):
+        found = _from_function(found, target, framework, accepts)
+    return found if profile is None else replace(found, profile=profile)
+
+
+def _module_of(target: str) -> tuple[ModuleType, str]:
+    """The module and the attribute name of `module:name` or `file.py:name`."""
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise SubjectError(
+            f"{target!r} is neither a built-in subject nor `package.module:function` "
+            "nor `file.py:function`; `attncheck list` shows the built-in ones"
+        )
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise SubjectError(f"there is no file {place!r}")
+        return _imported(lambda: _import_file(Path(place)), place), name
+    return _imported(lambda: importlib.import_module(place), place), name
+
+
+def _imported(load: Callable[[], Any], place: str) -> Any:
+    """What `load` imports; whatever it raises becomes one sentence."""
+    try:
+        return load()
+    except Exception as error:
+        raise SubjectError(
+            f"{place!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # a .py file always has one
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _attribute(module: ModuleType, name: str, target: str) -> Any:
+    if not hasattr(module, name):
+        public = sorted(
+            n for n, x in vars(module).items() if callable(x) and not n.startswith("_")
+        )
+        raise SubjectError(
+            f"{target.rpartition(':')[0]!r} has no {name!r}; "
+            f"it has {', '.join(public) or 'no functions'}"
+        )
+    return getattr(module, name)
+
+
+def _from_function(
+    call: Any, target: str, framework: str | None, accepts: str | None
+) -> Subject:
+    if not callable(call):
+        raise SubjectError(f"{target!r} is a {type(call).__name__}, not a function")
+    read = _read_signature(call, target) if accepts is None else None
+    return Subject(
+        call=call,
+        framework=framework or _framework_of(call, target),
+        name=target,
+        accepts=frozenset(read if accepts is None else _words(accepts)),
+    )
+
+
+def _read_signature(call: Callable, target: str) -> frozenset[str]:
+    """The keywords a function accepts, provided that it can be called at all."""
+    parameters = _parameters(call, target)
+    places = [p for p in parameters if p.kind in (_POSITIONAL, _EITHER)][:3]
+    if len(places) < 3 and not any(p.kind is _STAR for p in parameters):
+        names = ", ".join(p.name for p in places)
+        raise SubjectError(
+            f"{target!r} cannot be called as f(q, k, v): "
+            f"its positional parameters are ({names})"
+        )
+    others = [p for p in parameters if p not in places and p.kind is not _STAR]
+    unknown = [p.name for p in others if p.name not in KEYWORDS and p.default is _NONE]
+    if unknown:
+        raise SubjectError(
+            f"{target!r} needs {', '.join(f'`{name}`' for name in unknown)}, "
+            f"which is not among the options {', '.join(KEYWORDS)}"
+        )
+    return frozenset(p.name for p in others if p.name in KEYWORDS)
+
+
+def _parameters(call: Callable, target: str) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):
+        raise SubjectError(
+            f"the signature of {target!r} cannot be read: "
+            "say which keywords it takes, as in --accepts mask,scale"
+        ) from None
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        raise SubjectError(
+            f"{target!r} takes any keyword (**): "
+            "say which of them it means, as in --accepts mask,scale"
+        )
+    return parameters
+
+
+def _framework_of(call: Callable, target: str) -> str:
+    """The framework that the target, or else its module, belongs to."""
+    root = target.partition(":")[0].partition(".")[0]
+    if root in frameworks.NAMES:
+        return root
+    module = sys.modules.get(getattr(call, "__module__", ""))
+    values = [call, *vars(module).values()] if module else [call]
+    found = sorted({_home(value) for value in values} & set(frameworks.NAMES))
+    if len(found) != 1:
+        raise SubjectError(
+            f"the module of {target!r} uses {' and '.join(found) or 'no framework'}: "
+            f"say whose arrays it takes, with --framework {'|'.join(frameworks.NAMES)}"
+        )
+    return found[0]
+
+
+def _home(value: Any) -> str:
+    """The package that a module, a function or a class comes from."""
+    name = getattr(
+        value, "__name__" if isinstance(value, ModuleType) else "__module__", ""
+    )
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,225 @@
+"""The verdict: a pure comparison of what came with what is legal."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attncheck.budget import half_ulp, interval, output_dtype
+from attncheck.case import STEPS, Case
+from attncheck.definition import Expected
+from attncheck.exchange import Result
+
+AXES_OF: Mapping[str, str] = {
+    "scores": "bnij",
+    "logits": "bnij",
+    "masked": "bnij",
+    "weights": "bnij",
+    "output": "bnie",
+    "lse": "bni",
+    "dq": "bnid",
+    "dk": "bhjd",
+    "dv": "bhje",
+    "dbias": "bnij",
+}
+"""The axis letters of every result, for naming an element."""
+
+MADE_BY: Mapping[str, tuple[str, ...]] = {
+    "scores": ("scores",),
+    "logits": ("scale", "softcap", "bias"),
+    "masked": ("mask",),
+    "weights": ("softmax",),
+    "output": ("dropout", "attend", "merge"),
+    "lse": ("softmax",),
+}
+"""The steps of the spec between each forward result and the one before it."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that is furthest out, as a share of what is allowed there."""
+
+    index: Mapping[str, int]
+    """Axis letter → index."""
+    got: float
+    expected: float
+    ulps: float
+    """|got − expected| in units in the last place of the result's own type."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is found about one result of a case."""
+
+    name: str
+    status: str
+    """pass, fail or not judged."""
+    used: float = 0.0
+    """The share of the budget that the worst element uses; above 1 may still pass
+    only by the final rounding, so `status` decides."""
+    worst: Worst | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is found about one case."""
+
+    case: Case
+    status: str
+    """pass, fail, refused, not applicable, not judged, error, crash or timeout."""
+    message: str = ""
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+
+    @cached_property
+    def used(self) -> float:
+        """The largest share of a budget among the results."""
+        return max((finding.used for finding in self.findings), default=0.0)
+
+    @cached_property
+    def first_failure(self) -> Finding | None:
+        """The failing result that is computed first: what follows it may be right."""
+        return next((f for f in self.findings if f.status == "fail"), None)
+
+    @cached_property
+    def step(self) -> str | None:
+        """The step of the spec that diverges first, for a subject that shows steps."""
+        failure = self.first_failure
+        shown = {f.name for f in self.findings if f.status != "not judged"}
+        if failure is None or failure.name not in MADE_BY or not shown & set(STEPS):
+            return None
+        return " or ".join(_active(self.case, MADE_BY[failure.name]))
+
+
+@dataclass(frozen=True)
+class Run:
+    """All verdicts about one subject."""
+
+    subject: Mapping[str, object]
+    """`name`, `framework`, `version`, `profile`, `conventions`."""
+    verdicts: Sequence[Verdict]
+
+    @cached_property
+    def conforms(self) -> bool:
+        """Whether nothing failed and every clause of an applicable case was judged."""
+        statuses = {verdict.status for verdict in self.verdicts}
+        return (
+            statuses <= {"pass", "not applicable", "not judged"} and not self.unjudged
+        )
+
+    @cached_property
+    def unjudged(self) -> list[str]:
+        """Clauses of which a case is applicable but none was judged."""
+        applicable = [v for v in self.verdicts if v.status != "not applicable"]
+        clauses = {clause for v in applicable for clause in v.case.clauses}
+        judged = {c for v in applicable if v.findings for c in v.case.clauses}
+        return sorted(clauses - judged)
+
+
+def judge(
+    case: Case,
+    expected: Expected,
+    bounds: Mapping[str, np.ndarray],
+    result: Result | None,
+) -> Verdict:
+    """Compares a result with what its case must give, within the bounds.
+
+    Args:
+        bounds: result name → how far an element may lie from the expected one before it
+            is rounded to its own type.
+        result: None where the subject left none.
+    """
+    if result is None:
+        return Verdict(case, "not judged", "the subject left no result")
+    if result.status != "done":
+        return Verdict(case, result.status, result.message, seconds=result.seconds)
+    findings = tuple(
+        compare(case, name, getattr(expected, name), bounds[name], result, expected)
+        for name in case.wants
+    )
+    statuses = {finding.status for finding in findings}
+    status = "fail" if "fail" in statuses else "pass"
+    if statuses == {"not judged"}:
+        status = "not judged"
+    return Verdict(case, status, "", findings, result.seconds)
+
+
+def compare(
+    case: Case,
+    name: str,
+    want: np.ndarray,
+    bound: np.ndarray,
+    result: Result,
+    expected: Expected,
+) -> Finding:
+    """The finding about one result.
+
+    An element passes where it lies in [RN(want − bound), RN(want + bound)], RN rounding
+    to the result's type; NaN only where NaN is expected.
+    """
+    if name not in result.arrays:
+        return Finding(name, "not judged")
+    got, dtype = result.arrays[name], output_dtype(case, name)
+    if got.shape != want.shape or got.dtype != dtype:
+        return Finding(
+            name,
+            "fail",
+            np.inf,
+            message=f"is {got.dtype} {got.shape}, must be {dtype} {want.shape}",
+        )
+    low, high = interval(want, bound, dtype)
+    wide = got.astype(np.float64)
+    legal = ((low <= wide) & (wide <= high)) | (np.isnan(wide) & np.isnan(want))
+    used = _share(wide, want, bound, dtype)
+    if name in ("scores", "logits"):  # a blocked key has none
+        legal, used = legal | ~expected.visible, np.where(expected.visible, used, 0)
+    if not used.size:
+        return Finding(name, "pass")
+    used = np.where(legal, used, np.maximum(used, np.nextafter(1, 2)))
+    worst = np.unravel_index(np.argmax(used), used.shape)
+    return Finding(
+        name,
+        "pass" if legal.all() else "fail",
+        float(used[worst]),
+        _element(case, name, worst, wide, want, dtype),
+    )
+
+
+def _share(
+    got: np.ndarray, want: np.ndarray, bound: np.ndarray, dtype: np.dtype
+) -> np.ndarray:
+    """|got − want| as a share of the bound and the final rounding."""
+    with np.errstate(all="ignore"):
+        room = bound + half_ulp(np.abs(want) + bound, dtype)
+        share = np.abs(got - want) / room
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    return np.where(same, 0.0, np.where(np.isnan(share), np.inf, share))
+
+
+def _element(
+    case: Case,
+    name: str,
+    place: tuple[np.intp, ...],
+    got: np.ndarray,
+    want: np.ndarray,
+    dtype: np.dtype,
+) -> Worst:
+    axes = "bic" if name == "output" and got.ndim == 3 else AXES_OF[name]
+    with np.errstate(all="ignore"):
+        ulp = 2 * half_ulp(np.abs(want[place]), dtype)
+        ulps = float(np.abs(got[place] - want[place]) / ulp)
+    index = {axis: int(where) for axis, where in zip(axes, place, strict=True)}
+    return Worst(index, float(got[place]), float(want[place]), ulps)
+
+
+def _active(case: Case, steps: tuple[str, ...]) -> list[str]:
+    """Those of the steps that do something in this case."""
+    idle = {
+        "softcap": case.softcap is None,
+        "bias": "bias" not in case.inputs,
+        "dropout": "dropout_keep" not in case.inputs,
+        "merge": case.op == "attention",
+    }
+    return [step for step in steps if not idle.get(step)]

@@ -1,0 +1,165 @@
+"""One case through a room, and how far from the definition its results may lie."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+
+from attncheck.case import DTYPES, FORWARD, GRADIENTS, Case
+from attncheck.definition import expected
+
+PRIMES = {"b": 2, "h": 3, "g": 5, "i": 7, "j": 11, "d": 13, "e": 17}
+"""No two axes, nor n = 15, are alike."""
+
+UNIT = {"F64": 2.0**-53, "F32": 2.0**-24, "BF16": 2.0**-24, "F16": 2.0**-24}
+"""Largest relative error of one rounding in the accumulation type."""
+
+# The fixture `room` holds no state that an example could change.
+repeatable = settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def draw(dtype="F64", *, seed=0, sizes=PRIMES, bias="", mask=None, **options) -> Case:
+    """A case of normal numbers.
+
+    `bias` names the axes that are full, of `b n i j`; the others are 1.
+    """
+    rng = np.random.default_rng(seed)
+    size = sizes | {"n": sizes["h"] * sizes["g"]}
+    keep = options.pop("dropout_keep", None)
+
+    def normal(axes, kept="bnijhde"):
+        shape = [size[axis] if axis in kept else 1 for axis in axes]
+        return rng.normal(size=shape).astype(DTYPES[dtype])
+
+    inputs = {"q": normal("bnid"), "k": normal("bhjd"), "v": normal("bhje")}
+    inputs["d_out"] = normal("bnie")
+    wide = np.float64 if dtype == "F64" else np.float32
+    inputs["d_lse"] = rng.normal(size=[size[a] for a in "bni"]).astype(wide)
+    if bias is not None and bias != "":
+        inputs["bias"] = normal("bnij", kept=bias)
+    if mask is not None:
+        inputs["mask"] = mask
+    if keep is not None:
+        inputs["dropout_keep"] = keep
+    return Case("drawn", (), "", dtype, inputs, **options)
+
+
+def change(case: Case, **arrays) -> Case:
+    """The case with other arrays; None takes one away."""
+    inputs = {**case.inputs, **arrays}
+    return replace(case, inputs={k: x for k, x in inputs.items() if x is not None})
+
+
+def options(room, case: Case, **others) -> dict:
+    """The keyword arguments of a case's call, arrays in the room's framework."""
+    arrays = {k: room.array(case.inputs.get(k)) for k in ("mask", "bias")}
+    arrays["dropout_keep"] = room.array(case.inputs.get("dropout_keep"))
+    numbers = {"scale": case.scale, "softcap": case.softcap}
+    return arrays | numbers | {"dropout_rate": case.dropout_rate} | others
+
+
+def run(room, case: Case, **others) -> dict[str, np.ndarray]:
+    """Every result of a case, as NumPy arrays.  `others` replace its options."""
+    with room.framework.precision(case.dtype):
+        q, k, v = (room.array(case.inputs[name]) for name in "qkv")
+        keywords = options(room, case, **others)
+        steps = room.attention_steps(q, k, v, **keywords)
+        d_out, d_lse = (room.array(case.inputs.get(x)) for x in ("d_out", "d_lse"))
+        gradients = room.attention_vjp(d_out, q, k, v, **keywords, d_lse=d_lse)
+        results = steps._asdict() | dict(zip(GRADIENTS, gradients, strict=True))
+        return {name: room.numpy(array) for name, array in results.items()}
+
+
+def tolerance(case: Case) -> dict[str, np.ndarray]:
+    """The most by which two computations of a case in its accumulation type differ.
+
+    Each result is a sum of products.  Its *magnitude* is that same sum over absolute
+    values, times what errors of the logits amount to in a weight: e^(s + a) / e^s − 1
+    ≤ 2a while 2a ≤ 1, with a = u·n·A, where A is the largest magnitude of a logit in
+    the row.  n counts the roundings in the longest chain of operations, so by the
+    standard model fl(x∘y) = (x∘y)(1 + ε), |ε| ≤ u, a result is within n·u of its
+    magnitude, and two results within 2·n·u.  32 stands for what is done once an entry:
+    scale, softcap, bias, shift, exponential, dropout and quotient, of at most 4 each.
+    """
+    size = case.sizes
+    chain = size["d"] + size["e"] + 2 * size["j"] + size["g"] * size["i"] + 32
+    bound = 2 * chain * UNIT[case.dtype]
+    return {name: bound * x for name, x in _magnitudes(case).items()}
+
+
+def _magnitudes(case: Case) -> dict[str, np.ndarray]:
+    want, g = expected(case), case.sizes["g"]
+    q, d_out = (abs(case.inputs[x].astype(np.float64)) for x in ("q", "d_out"))
+    k, v = (abs(case.inputs[x].astype(np.float64)).repeat(g, axis=1) for x in "kv")
+    scores = np.einsum("bnid,bnjd->bnij", q, k)
+    scaled = abs(case.scale_value) * scores
+    bias = abs(case.inputs.get("bias", np.zeros((1, 1, 1, 1))).astype(np.float64))
+    logits = scaled + np.where(np.isfinite(bias), bias, 0)
+    most = 1 + 2 * logits.max(axis=-1, keepdims=True, initial=0)
+
+    p = want.weights * most
+    keep = case.inputs.get("dropout_keep", np.True_) / (1 - case.dropout_rate)
+    d_weights = np.einsum("bnie,bnje->bnij", d_out, v) * keep
+    d_lse = abs(case.inputs.get("d_lse", np.zeros((1, 1, 1))))[..., None]
+    delta = (want.weights * d_weights).sum(-1, keepdims=True) + d_lse
+    d_logits = p * (d_weights + delta)
+    # The softcap's slope is at most 1 and changes by 2/c a unit of the logit.
+    slope = 1 if case.softcap is None else 1 + 2 * scaled / case.softcap
+    d_scores = abs(case.scale_value) * d_logits * slope
+    found = {
+        "scores": scores,
+        "logits": logits,
+        "masked": logits,
+        "weights": p,
+        "lse": most[..., 0] + abs(np.where(np.isfinite(want.lse), want.lse, 0)),
+        "output": np.einsum("bnij,bnje->bnie", p * keep, v),
+        "dq": np.einsum("bnij,bnjd->bnid", d_scores, k),
+        "dk": _per_head(np.einsum("bnij,bnid->bnjd", d_scores, q), g),
+        "dv": _per_head(np.einsum("bnij,bnie->bnje", p * keep, d_out), g),
+    }
+    if "bias" in case.inputs:
+        full = tuple(a for a, n in enumerate(case.inputs["bias"].shape) if n == 1)
+        found["dbias"] = d_logits.sum(axis=full, keepdims=True)
+    return found
+
+
+def _per_head(x: np.ndarray, g: int) -> np.ndarray:
+    b, n, *rest = x.shape
+    return x.reshape(b, n // g, g, *rest).sum(axis=2)
+
+
+def assert_defined(case: Case, results: dict[str, np.ndarray], like: Case | None = None):
+    """Every result is the definition's, within the tolerance.
+
+    `like` is a case with the same expected values, where that of `case` holds numbers
+    that are not finite.
+    """
+    want, allowed = expected(like or case), tolerance(like or case)
+    names = [name for name in (*FORWARD, *GRADIENTS) if name in allowed]
+    for name in names:
+        _assert_within(name, results[name], getattr(want, name), allowed[name], case)
+
+
+def _assert_within(name, got, want, allowed, case):
+    assert got.shape == want.shape, name
+    seen = expected(case).visible if name in ("scores", "logits") else True
+    same = (got == want) | (np.isnan(want) & np.isnan(got))
+    rounded = name in ("output", *GRADIENTS) and case.dtype in ("F16", "BF16")
+    wide = got.astype(np.float64)
+    room = allowed + (_half_ulp(want, case.dtype) if rounded else 0)
+    with np.errstate(invalid="ignore"):  # −∞ − −∞, which `same` has seen
+        near = abs(wide - want) <= room
+    wrong = np.argwhere(np.broadcast_to(seen & ~(same | near), got.shape))
+    assert not len(wrong), f"{name}{wrong[0]}: {got[tuple(wrong[0])]}, not {want[tuple(wrong[0])]}"
+
+
+def _half_ulp(x, dtype):
+    """Half the distance to the next number of a 16-bit type, at most."""
+    bits, least = {"F16": (11, 2.0**-24), "BF16": (8, 2.0**-133)}[dtype]
+    return np.maximum(abs(x) * 2.0**-bits, least / 2) * 1.01
