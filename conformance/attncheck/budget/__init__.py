@@ -83,7 +83,8 @@ def is_void(
     greatest = np.where(
         problem.live, np.abs(problem.v).max(axis=-1)[..., None, :], 0.0
     ).max(axis=-1, initial=0.0)
-    underflow = problem.floor(case.sizes["j"])
+    # Underflow alone says nothing about the scores.
+    underflow = 2 * problem.floor(case.sizes["j"])
     excess = bounds["output"] - greatest[..., None] / 10 - underflow
     if (excess > 0).any():
         worst = tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))

@@ -31,7 +31,8 @@ def nearest(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     quantum = _last_place(values, dtype)
     finite = np.isfinite(values)
     steps = np.rint(np.ldexp(np.where(finite, values, 0.0), -quantum))
-    rounded = np.where(finite, np.ldexp(steps, quantum), values)
+    with np.errstate(over="ignore"):
+        rounded = np.where(finite, np.ldexp(steps, quantum), values)
     largest = float(ml_dtypes.finfo(dtype).max)
     return np.where(np.abs(rounded) > largest, np.copysign(np.inf, rounded), rounded)
 

@@ -1,49 +1,23 @@
-"""A recipe: the description of a case, from which it is made in any storage type."""
+"""A recipe: what a case is made of, as data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from attncheck.case import DTYPES, FORWARD, Case
-from attncheck.clauses import CLAUSES
 from attncheck.suite.shapes import PRIMES, Shape
-from attncheck.suite.values import Values, normal, source, uniform
-from attnref.spec import Mask, causal, window
+from attncheck.suite.values import Values
+from attnref.spec import Mask
 
 Sizes = dict[str, int]
 Arrays = dict[str, np.ndarray]
 Grid = np.ndarray
 Predicate = Mask | Callable[[Grid, Grid, Grid, Grid], np.ndarray]
 
-AXES: Mapping[str, str] = {
-    "q": "bnid",
-    "k": "bhjd",
-    "v": "bhje",
-    "d_out": "bnie",
-    "d_lse": "bni",
-    "x": "bic",
-    "context": "bjm",
-    "w_q": "cnd",
-    "w_k": "mhd",
-    "w_v": "mhe",
-    "w_o": "nec",
-    "b_q": "nd",
-    "b_k": "hd",
-    "b_v": "he",
-    "b_o": "c",
-}
-"""Array → its axes."""
-
-VISIBLE = 0.6
-"""Which part of a random mask is True."""
-
-DTYPES_OF = {clause.name: clause.dtypes for clause in CLAUSES}
-
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a case is made of; arrays that `draw` leaves out are normal."""
+    """What a case is made of; arrays that `draw` does not name are normal."""
 
     name: str
     clauses: tuple[str, ...]
@@ -53,70 +27,70 @@ class Recipe:
     arrays: tuple[str, ...] = ("q", "k", "v", "d_out")
     draw: Mapping[str, Values] = field(default_factory=dict)
     bias: str | None = None
-    """The axes of `b n i j` in which the bias is full, such as "nij"."""
+    """The axes of `b n i j` in which the bias is full, such as "nij"; None: no bias."""
     scale: float | None = None
     softcap: float | None = None
     causal: Callable[[Sizes], int] | None = None
     """The offset of a causal mask."""
     window: tuple[int | None, int | None] | None = None
-    """Left and right of a window."""
+    """The left and right end of a window."""
     mask: Callable[[Sizes], Predicate] | None = None
-    """Any other predicate."""
+    """Any other mask."""
     random_mask: str | None = None
     """The axes in which a random mask is full."""
     keep: str | None = None
     """The axes in which `dropout_keep` is full."""
     dropout_rate: float = 0.0
     edit: Callable[[Arrays], None] | None = None
-    """Writes into the drawn arrays: what must stand at certain places."""
+    """Writes into the drawn arrays what must stand at certain places."""
     wants: tuple[str, ...] | None = None
     """None: everything that applies."""
     resizable: bool = True
-    """False where the case is about its shape."""
+    """False where the shape is what the case is about."""
 
     @property
     def is_multi_head(self) -> bool:
-        """Whether the case calls `multi_head_attention`."""
+        """The case calls `multi_head_attention`."""
         return "x" in self.arrays
 
     @property
     def is_self_attention(self) -> bool:
-        """Whether there are as many keys as queries by definition."""
+        """There are as many keys as queries, and m = c, by definition."""
         return self.is_multi_head and "context" not in self.arrays
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A recipe at a shape and with a seed; `tag` tells it from its siblings."""
+WITH_LSE = ("q", "k", "v", "d_out", "d_lse")
+"""The arrays of a case in which the log-sum-exp has an incoming gradient."""
 
-    recipe: Recipe
-    shape: Shape
-    seed: int = 0
-    tag: str = ""
 
-    @property
-    def name(self) -> str:
-        """The case's id, but for the storage type."""
-        return self.recipe.name + (f"@{self.tag}" if self.tag else "")
+def upper_left(sizes: Sizes) -> int:
+    """The offset that aligns the first query with the first key."""
+    return 0
 
-    def cases(self, dtypes: tuple[str, ...]) -> list[Case]:
-        """The case in each storage type, from numbers drawn once."""
-        numbers = self.numbers()
-        return [self._case(dtype, numbers) for dtype in dtypes]
 
-    def numbers(self) -> Arrays:
-        """The arrays in float64, masks in bool."""
-        recipe, sizes = self.recipe, self.shape.sizes
-        arrays = {name: self._drawn(name, AXES[name]) for name in recipe.arrays}
-        if recipe.bias is not None:
-            arrays["bias"] = self._drawn("bias", recipe.bias, _broadcast)
-        mask = self._mask()
-        if mask is not None:
-            arrays["mask"] = mask
-        if recipe.keep is not None:
-            bits = source(recipe.name, "dropout_keep", self.seed)
-            keep = uniform(bits, _broadcast(recipe.keep, sizes))
-            arrays["dropout_keep"] = keep >= recipe.dropout_rate
-        if recipe.edit is not None:
-            recipe.edit(arrays)
-        return arrays
+def lower_right(sizes: Sizes) -> int:
+    """The offset that aligns the last query with the last key."""
+    return sizes["j"] - sizes["i"]
+
+
+def lengths(sizes: Sizes) -> tuple[int, ...]:
+    """A length for each batch element: at least 1, and less than all keys."""
+    b, j = sizes["b"], sizes["j"]
+    return tuple(max(1, j * (element + 1) // (b + 1)) for element in range(b))
+
+
+def seen_keys(arrays: Arrays) -> np.ndarray:
+    """Which keys some query of their key/value head may see: `b h j`."""
+    b, h, j, _ = arrays["k"].shape
+    mask = _full_mask(arrays)
+    return mask.reshape(b, h, -1, j).any(axis=2)
+
+
+def empty_rows(arrays: Arrays) -> np.ndarray:
+    """Which queries are left no key: `b n i`."""
+    return ~_full_mask(arrays).any(axis=-1)
+
+
+def _full_mask(arrays: Arrays) -> np.ndarray:
+    b, n, i, _ = arrays["q"].shape
+    return np.broadcast_to(arrays["mask"], (b, n, i, arrays["k"].shape[2]))

@@ -79,18 +79,21 @@ def run(room, case: Case, **others) -> dict[str, np.ndarray]:
 def tolerance(case: Case) -> dict[str, np.ndarray]:
     """The most by which two computations of a case in its accumulation type differ.
 
-    Each result is a sum of products.  Its *magnitude* is that same sum over absolute
-    values, times what errors of the logits amount to in a weight: e^(s + a) / e^s − 1
-    ≤ 2a while 2a ≤ 1, with a = u·n·A, where A is the largest magnitude of a logit in
-    the row.  n counts the roundings in the longest chain of operations, so by the
-    standard model fl(x∘y) = (x∘y)(1 + ε), |ε| ≤ u, a result is within n·u of its
-    magnitude, and two results within 2·n·u.  32 stands for what is done once an entry:
-    scale, softcap, bias, shift, exponential, dropout and quotient, of at most 4 each.
+    By the standard model, fl(x∘y) = (x∘y)(1 + ε) with |ε| ≤ u, a result lies within
+    n·u of its *magnitude*: its formula with every term's absolute value, where n counts
+    the roundings on the longest way from an input to it.  Two results lie within 2·n·u.
     """
+    return {
+        name: 2 * roundings(case) * UNIT[case.dtype] * magnitude
+        for name, magnitude in _magnitudes(case).items()
+    }
+
+
+def roundings(case: Case) -> int:
+    """Sums over every axis, and at most 4 roundings for each of what is done once an
+    entry: scale, softcap, bias, shift, exponential, quotient, dropout, softmax's vjp."""
     size = case.sizes
-    chain = size["d"] + size["e"] + 2 * size["j"] + size["g"] * size["i"] + 32
-    bound = 2 * chain * UNIT[case.dtype]
-    return {name: bound * x for name, x in _magnitudes(case).items()}
+    return size["d"] + size["e"] + 2 * size["j"] + size["g"] * size["i"] + 32
 
 
 def _magnitudes(case: Case) -> dict[str, np.ndarray]:
@@ -101,23 +104,22 @@ def _magnitudes(case: Case) -> dict[str, np.ndarray]:
     scaled = abs(case.scale_value) * scores
     bias = abs(case.inputs.get("bias", np.zeros((1, 1, 1, 1))).astype(np.float64))
     logits = scaled + np.where(np.isfinite(bias), bias, 0)
-    most = 1 + 2 * logits.max(axis=-1, keepdims=True, initial=0)
 
-    p = want.weights * most
+    # A logit's error a, after d + 8 roundings, is one of e^(s ± a) / e^s − 1 ≤ 2·a in
+    # its exponential, and of as much again in the sum that this is divided by.
+    share = (case.sizes["d"] + 8) / roundings(case)
+    p = want.weights * (1 + 4 * share * logits.max(axis=-1, keepdims=True, initial=0))
     keep = case.inputs.get("dropout_keep", np.True_) / (1 - case.dropout_rate)
     d_weights = np.einsum("bnie,bnje->bnij", d_out, v) * keep
     d_lse = abs(case.inputs.get("d_lse", np.zeros((1, 1, 1))))[..., None]
-    delta = (want.weights * d_weights).sum(-1, keepdims=True) + d_lse
-    d_logits = p * (d_weights + delta)
-    # The softcap's slope is at most 1 and changes by 2/c a unit of the logit.
-    slope = 1 if case.softcap is None else 1 + 2 * scaled / case.softcap
-    d_scores = abs(case.scale_value) * d_logits * slope
+    d_logits = p * (d_weights + (p * d_weights).sum(-1, keepdims=True) + d_lse)
+    d_scores = abs(case.scale_value) * d_logits * _slope(case, want, scaled, share)
     found = {
         "scores": scores,
         "logits": logits,
         "masked": logits,
         "weights": p,
-        "lse": most[..., 0] + abs(np.where(np.isfinite(want.lse), want.lse, 0)),
+        "lse": 1 + logits.max(axis=-1, initial=0) + np.log(case.sizes["j"] + 1),
         "output": np.einsum("bnij,bnje->bnie", p * keep, v),
         "dq": np.einsum("bnij,bnjd->bnid", d_scores, k),
         "dk": _per_head(np.einsum("bnij,bnid->bnjd", d_scores, q), g),
@@ -127,6 +129,15 @@ def _magnitudes(case: Case) -> dict[str, np.ndarray]:
         full = tuple(a for a, n in enumerate(case.inputs["bias"].shape) if n == 1)
         found["dbias"] = d_logits.sum(axis=full, keepdims=True)
     return found
+
+
+def _slope(case, want, scaled, share):
+    """1 − tanh²(x / c), which moves by less than 1/c a unit of x; two roundings of 1."""
+    if case.softcap is None:
+        return 1
+    x = case.scale_value * np.where(want.visible, want.scores, 0)
+    moved = share * scaled / case.softcap + 2 / roundings(case)
+    return np.cosh(x / case.softcap) ** -2.0 + moved
 
 
 def _per_head(x: np.ndarray, g: int) -> np.ndarray:

@@ -1,0 +1,79 @@
+"""The cases: described data that shows the mistakes people make.
+
+Each recipe is written down once, in the module of its subject.  The smoke set has every
+recipe once; the full set has it with other numbers and other shapes too.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from attncheck.case import DTYPES, Case
+from attncheck.suite import axiom, masks, multihead, scores, softmax
+from attncheck.suite.build import build
+from attncheck.suite.recipe import Recipe
+from attncheck.suite.shapes import COINCIDENCE, LENGTHS, LONG, TALL, of_length
+
+RECIPES: tuple[Recipe, ...] = (
+    *scores.RECIPES,
+    *masks.RECIPES,
+    *axiom.RECIPES,
+    *softmax.RECIPES,
+    *multihead.RECIPES,
+)
+
+SETS = ("smoke", "full")
+
+SEEDS = (1, 2)
+"""Beside 0, in the full set."""
+
+LONGEST = 512
+"""Keys of the longest cases of the full set, which have few queries."""
+
+
+def cases(set_name: str = "smoke", dtypes: Sequence[str] = tuple(DTYPES)) -> list[Case]:
+    """The cases of a set in the given storage types, with stable, unique ids.
+
+    An id is `recipe/dtype`, or `recipe@variant/dtype` in the full set.  The same id
+    but for the dtype has the same numbers, rounded.
+
+    Raises:
+        ValueError: an unknown set or storage type.
+    """
+    if set_name not in SETS:
+        raise ValueError(f"no set {set_name!r}; there are {', '.join(SETS)}")
+    if unknown := set(dtypes) - set(DTYPES):
+        raise ValueError(f"no storage type {unknown}; there are {', '.join(DTYPES)}")
+    found = []
+    for recipe in RECIPES:
+        found += build(recipe, dtypes)
+        if set_name == "full":
+            for variant in _variants(recipe):
+                found += build(recipe, dtypes, **variant)
+    return found
+
+
+def by_clause(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    """The cases of every clause that has some, in the order of the cases."""
+    table: dict[str, list[Case]] = {}
+    for case in cases:
+        for clause in case.clauses:
+            table.setdefault(clause, []).append(case)
+    return table
+
+
+def _variants(recipe: Recipe) -> Iterator[dict]:
+    """Other numbers, other shapes, lengths around a tile's, and a long one."""
+    for seed in SEEDS:
+        yield {"seed": seed, "tag": f"seed{seed}"}
+    if not recipe.resizable:
+        return
+    model = {"c": recipe.shape.c, "m": recipe.shape.m}
+    shapes = {"coincidence": COINCIDENCE}
+    if not recipe.is_self_attention:
+        shapes["tall"] = TALL
+    for length in LENGTHS:
+        square = recipe.is_self_attention
+        shapes[f"j{length}"] = of_length(length, square=square)
+    if recipe.shape == LONG:
+        shapes[f"j{LONGEST}"] = of_length(LONGEST)
+    for tag, shape in shapes.items():
+        yield {"shape": shape._replace(**model), "tag": tag}

@@ -1,0 +1,156 @@
+"""From a recipe to its cases: numbers drawn once, then rounded to each storage type."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from attncheck.case import DTYPES, FORWARD, Case
+from attncheck.clauses import CLAUSES
+from attncheck.suite.recipe import Arrays, Recipe, Sizes
+from attncheck.suite.shapes import Shape
+from attncheck.suite.values import normal, source, uniform
+from attnref.spec import Mask, causal, window
+
+AXES: Mapping[str, str] = {
+    "q": "bnid",
+    "k": "bhjd",
+    "v": "bhje",
+    "d_out": "bnie",
+    "d_lse": "bni",
+    "x": "bic",
+    "context": "bjm",
+    "w_q": "cnd",
+    "w_k": "mhd",
+    "w_v": "mhe",
+    "w_o": "nec",
+    "b_q": "nd",
+    "b_k": "hd",
+    "b_v": "he",
+    "b_o": "c",
+}
+"""Array → its axes."""
+
+VISIBLE = 0.6
+"""How much of a random mask is True."""
+
+_DTYPES_OF = {clause.name: clause.dtypes for clause in CLAUSES}
+
+
+def build(
+    recipe: Recipe,
+    dtypes: Sequence[str],
+    *,
+    shape: Shape | None = None,
+    seed: int = 0,
+    tag: str = "",
+) -> list[Case]:
+    """The case of a recipe in each storage type, with the same numbers in all.
+
+    Args:
+        recipe: what the case is made of.
+        dtypes: keys of `DTYPES`.
+        shape: the recipe's own by default.
+        seed: another one draws other numbers.
+        tag: tells the case from others of the recipe; part of its id.
+    """
+    sizes = (shape or recipe.shape).sizes
+    numbers = draw(recipe, sizes, seed)
+    name = f"{recipe.name}@{tag}" if tag else recipe.name
+    return [_case(recipe, name, dtype, numbers, sizes) for dtype in dtypes]
+
+
+def draw(recipe: Recipe, sizes: Sizes, seed: int) -> Arrays:
+    """The arrays of a case, in float64 and bool."""
+
+    def bits(name):
+        return source(recipe.name, name, seed)
+
+    def drawn(name, shape):
+        return recipe.draw.get(name, normal)(bits(name), shape)
+
+    arrays = {
+        name: drawn(name, tuple(sizes[axis] for axis in AXES[name]))
+        for name in recipe.arrays
+    }
+    if recipe.bias is not None:
+        arrays["bias"] = drawn("bias", _broadcast(recipe.bias, sizes))
+    if recipe.keep is not None:
+        share = uniform(bits("dropout_keep"), _broadcast(recipe.keep, sizes))
+        arrays["dropout_keep"] = share >= recipe.dropout_rate
+    if recipe.random_mask is not None:
+        share = uniform(bits("mask"), _broadcast(recipe.random_mask, sizes))
+        arrays["mask"] = share < VISIBLE
+    if (mask := _predicate_mask(recipe, sizes)) is not None:
+        arrays["mask"] = mask
+    if recipe.edit is not None:
+        recipe.edit(arrays)
+    return arrays
+
+
+def _case(recipe: Recipe, name: str, dtype: str, numbers: Arrays, sizes: Sizes) -> Case:
+    return Case(
+        id=f"{name}/{dtype}",
+        clauses=tuple(c for c in recipe.clauses if dtype in _DTYPES_OF[c]),
+        why=recipe.why,
+        dtype=dtype,
+        inputs={name: _stored(name, a, dtype) for name, a in numbers.items()},
+        scale=recipe.scale,
+        softcap=recipe.softcap,
+        dropout_rate=recipe.dropout_rate,
+        predicate=_predicate_words(recipe, sizes),
+        wants=recipe.wants or _all_that_applies(recipe),
+    )
+
+
+def _all_that_applies(recipe: Recipe) -> tuple[str, ...]:
+    if recipe.is_multi_head:
+        return ("output",)
+    gradients = ("dq", "dk", "dv") + ("dbias",) * (recipe.bias is not None)
+    return FORWARD + gradients
+
+
+def _stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
+    """`array` rounded to storage, `d_lse` to the accumulation type."""
+    if array.dtype == bool:
+        return array
+    if name == "d_lse" and dtype != "F64":
+        return array.astype(np.float32)
+    # −1e9 becomes −∞ in float16, as it does for everyone who writes it.
+    with np.errstate(over="ignore"):
+        return array.astype(DTYPES[dtype])
+
+
+def _predicate_mask(recipe: Recipe, sizes: Sizes) -> np.ndarray | None:
+    """All predicates of the recipe at once, each axis of `b n i j` full or 1."""
+    predicates = []
+    if recipe.causal is not None:
+        predicates.append(causal(recipe.causal(sizes)))
+    if recipe.window is not None:
+        predicates.append(window(*recipe.window))
+    if recipe.mask is not None:
+        predicates.append(recipe.mask(sizes))
+    grids = np.ogrid[tuple(slice(sizes[axis]) for axis in "bnij")]
+    mask = None
+    for predicate in predicates:
+        if isinstance(predicate, Mask):
+            predicate = predicate.bind(np.asarray)
+        seen = predicate(*grids)
+        mask = seen if mask is None else mask & seen
+    return mask
+
+
+def _predicate_words(recipe: Recipe, sizes: Sizes) -> dict[str, int | list]:
+    """What the mask is exactly, for subjects that take flags; else nothing."""
+    if recipe.mask is not None or recipe.random_mask is not None:
+        return {}
+    words: dict[str, int | list] = {}
+    if recipe.causal is not None:
+        words["causal_offset"] = recipe.causal(sizes)
+    if recipe.window is not None:
+        words["window"] = list(recipe.window)
+    return words
+
+
+def _broadcast(axes: str, sizes: Sizes) -> tuple[int, ...]:
+    """The shape that is full in `axes` and 1 elsewhere."""
+    return tuple(sizes[axis] if axis in axes else 1 for axis in "bnij")
