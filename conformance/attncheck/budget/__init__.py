@@ -70,30 +70,33 @@ def is_void(
 ) -> str | None:
     """Why the case can say nothing under these bounds, or None where it can.
 
-    A bound of the output above a tenth of the greatest value that the row attends means
-    that the scores are too large for the accumulator; an infinite one that an
-    intermediate could overflow.
+    A bound of the output above a tenth of the greatest value that the row attends (of
+    multi-head cases, one of the log-sum-exp above a tenth) means that the scores are
+    too large for the accumulator; an infinite one that an intermediate could overflow.
     """
     for name, bound in bounds.items():
         if name not in STEPS and np.isinf(bound).any():
             return f"an intermediate of `{name}` could overflow"
-    if case.op != "attention":
-        return None
+    if case.op == "multi_head_attention":
+        # Merged values have no row of their own: judge the weights by their sum.
+        return _too_wide("lse", bounds["lse"], np.ones_like(bounds["lse"]))
     problem = Problem(case, expected, units(case, PROFILES["strict"]))
-    greatest = np.where(
-        problem.live, np.abs(problem.v).max(axis=-1)[..., None, :], 0.0
-    ).max(axis=-1, initial=0.0)
+    values = np.abs(problem.v).max(axis=-1)[..., None, :]
+    greatest = np.where(problem.live, values, 0.0).max(axis=-1, initial=0.0)
     # Underflow alone says nothing about the scores.
-    underflow = 2 * problem.floor(case.sizes["j"])
-    excess = bounds["output"] - greatest[..., None] / 10 - underflow
-    if (excess > 0).any():
-        worst = tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
-        return (
-            f"ill-conditioned: the bound of output{list(worst)} is "
-            f"{bounds['output'][worst]:.2g}, more than a tenth of the greatest value "
-            f"attended, {greatest[worst[:3]]:.2g}"
-        )
-    return None
+    bound = bounds["output"] - 2 * problem.floor(case.sizes["j"])
+    return _too_wide("output", bound, greatest[..., None])
+
+
+def _too_wide(name: str, bound: np.ndarray, magnitude: np.ndarray) -> str | None:
+    excess = bound - magnitude / 10
+    if not (excess > 0).any():
+        return None
+    worst = tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
+    return (
+        f"ill-conditioned: the bound of {name}{list(worst)} is {bound[worst]:.2g}, "
+        f"more than a tenth of {np.broadcast_to(magnitude, bound.shape)[worst]:.2g}"
+    )
 
 
 def output_dtype(case: Case, name: str) -> np.dtype:

@@ -203,7 +203,7 @@ def _dk_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     rows = sizes["g"] * sizes["i"]
     p = problem.weights * (1 - problem.tanh**2)
     worst = _dx(problem, back) + slack.dx + p * slack.mean
-    summing = compound(gamma(rows + 6, unit.a), _stored_heads(problem))
+    summing = compound(gamma(rows + 6, unit.a), unit.heads)
     spread = slack.dx + p * slack.mean + summing * worst
     spread = problem.scale * spread + _small_dx(problem)
     error = transposed(spread) @ np.abs(problem.q)
@@ -223,7 +223,7 @@ def _dv_error(problem: Problem, back: Backward) -> np.ndarray:
         gamma(rows + 2, unit.a),
         problem.dropout,
         unit.s if problem.drops else 0.0,
-        _stored_heads(problem),
+        unit.heads,
     )
     kept = np.where(problem.live, problem.kept, 0.0)
     spread = kept * (back.excess + carried * back.upper + problem.lost)
@@ -244,15 +244,10 @@ def _dbias_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     return sum_to(error + summing * (np.abs(back.ds) + error), shape)
 
 
-def _stored_heads(problem: Problem) -> float:
-    """Unfused code stores every head's dk and dv before it sums over the group."""
-    return problem.unit.s if problem.case.sizes["g"] > 1 else 0.0
-
-
 def _over_group(problem: Problem, error: np.ndarray) -> np.ndarray:
     """`b n j x` → `b h j x`, 0 where no row of the group attends the key."""
     attended = transposed(np.any(problem.live, axis=-2, keepdims=True))
-    stored = problem.unit.small(_stored_heads(problem))
+    stored = problem.unit.small(problem.unit.heads)
     error = np.where(attended, error + stored, 0.0)
     b, _, j, x = error.shape
     h, g = problem.case.sizes["h"], problem.case.sizes["g"]

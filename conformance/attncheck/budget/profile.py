@@ -28,6 +28,8 @@ class Profile:
     """u_dp: the gradient of the weights."""
     scores: Rounding = 0.0
     """u_s: scores and every named intermediate around them (unfused framework code)."""
+    d_heads: Rounding = 0.0
+    """Every query head's gradient of k and v, before it is summed over its group."""
     operands: float = 0.0
     """u_in: every operand of a matrix product; float64 cases keep theirs."""
     exp: float | None = None
@@ -50,7 +52,11 @@ PROFILES = {
         weights="storage", d_logits="storage", d_weights="storage"
     ),
     "eager": Profile(
-        weights="storage", d_logits="storage", d_weights="storage", scores="storage"
+        weights="storage",
+        d_logits="storage",
+        d_weights="storage",
+        scores="storage",
+        d_heads="storage",
     ),
 }
 """From the strictest to the loosest."""
@@ -64,6 +70,7 @@ class Units(NamedTuple):
     ds: float
     dp: float
     s: float
+    heads: float
     operand: float
     exp: float
     log: float
@@ -95,6 +102,7 @@ def units(case: Case, profile: Profile) -> Units:
         ds=unit(profile.d_logits),
         dp=unit(profile.d_weights),
         s=unit(profile.scores),
+        heads=unit(profile.d_heads) if case.sizes["g"] > 1 else 0.0,
         operand=0.0 if case.dtype == "F64" else profile.operands,
         exp=in_exponent(4 * u if profile.exp is None else profile.exp),
         log=4 * u if profile.log is None else profile.log,

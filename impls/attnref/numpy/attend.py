@@ -1,21 +1,19 @@
 """From weights to outputs: dropout with a given choice, and the weighted sum."""
 
-import numpy as np
-
 from attnref.spec import patterns
 
 from .scores import contract, group, ungroup
 
 
 def apply_dropout(weights, rate=0.0, keep=None):
-    """`weights / (1 − rate)` where `keep` is True, 0 elsewhere.
+    """`weights · keep / (1 − rate)`; a product, so that dropping hides no NaN.
 
     Args:
         weights: `b n i j`.
         rate: 0 ≤ rate < 1.
         keep: boolean of axes `b n i j`, each full or 1; None drops nothing.
     """
-    return weights if keep is None else np.where(keep, weights / (1 - float(rate)), 0)
+    return weights if keep is None else weights * keep / (1 - float(rate))
 
 
 def attend(weights, v):

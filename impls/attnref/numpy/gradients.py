@@ -52,11 +52,12 @@ def attention_vjp(
 
     steps = attention_steps(q, k, v, mask=mask, **options)
     dtype = q.dtype
-    q, k, v = forget_blocked(q, k, v, mask)
+    q, k, v = forget_blocked(accumulate(q), accumulate(k), accumulate(v), mask)
     h = sizes["h"]
-    # An empty row contributes nothing, whatever its incoming gradient holds.
-    empty = steps.lse[..., None] == -np.inf
-    d_out = group(np.where(empty, 0, accumulate(d_out)), h)
+    # An empty row contributes nothing, whatever its incoming gradients hold.
+    empty = steps.lse == -np.inf
+    d_out = group(np.where(empty[..., None], 0, accumulate(d_out)), h)
+    d_lse = None if d_lse is None else np.where(empty, 0, d_lse)
 
     dropped = group(apply_dropout(steps.weights, dropout_rate, dropout_keep), h)
     dv = contract(patterns.GRAD_VALUE, dropped, d_out)

@@ -8,7 +8,7 @@ from attnref.spec.checks import check_attention
 
 from .attend import apply_dropout, attend
 from .mask import apply_mask, forget_blocked, mask_array
-from .scores import add_bias, apply_scale, apply_softcap, scores
+from .scores import accumulate, add_bias, apply_scale, apply_softcap, scores
 from .softmax import softmax
 
 
@@ -106,12 +106,12 @@ def attention_steps(
     scale = sizes["d"] ** -0.5 if scale is None else scale
 
     dtype = q.dtype
-    q, k, v = forget_blocked(q, k, v, mask)
+    q, k, v = forget_blocked(accumulate(q), accumulate(k), accumulate(v), mask)
     raw = scores(q, k)
     logits = add_bias(apply_softcap(apply_scale(raw, scale), softcap), bias)
     masked = apply_mask(logits, mask)
     weights, lse = softmax(masked)
     output = attend(apply_dropout(weights, dropout_rate, dropout_keep), v)
-    # An empty row's sum is 0 already; this keeps its incoming gradient out too.
+    # An empty row's sum is 0, also where 0·NaN = NaN, and no gradient comes in.
     output = torch.where(lse[..., None] == -torch.inf, 0, output)
     return Steps(raw, logits, masked, weights, output.to(dtype), lse)
