@@ -81,7 +81,7 @@ def _scores(problem: Problem) -> Scores:
     # Five more: the scale, its root, and the two products that put it on q and on k.
     scaled = _product_error(problem, problem.scale, roundings=width + 5, stored=2)
     tanh, capped = _softcap_error(problem, scaled)
-    logits = np.where(problem.live, _bias_error(problem, capped), 0.0)
+    logits = np.where(problem.scored, _bias_error(problem, capped), 0.0)
     exponent, reach = _exponent_error(problem, logits)
     return Scores(raw, scaled, tanh, logits, exponent, reach)
 
@@ -135,7 +135,7 @@ def _bias_error(problem: Problem, error: np.ndarray) -> np.ndarray:
         return error
     unit, logits = problem.unit, np.abs(problem.logits)
     bias = problem.case.inputs["bias"].astype(np.float64)
-    bias = np.where(problem.live, np.abs(bias), 0.0)
+    bias = np.where(problem.scored, np.abs(bias), 0.0)
     # log2(e), folded into the scale, has to be put on the bias as well.
     error = error + 2 * unit.a * (logits + 2 * bias)
     relative = compound(unit.a, unit.s)

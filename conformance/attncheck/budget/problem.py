@@ -27,10 +27,14 @@ class Problem:
     unit: Units
 
     @cached_property
+    def scored(self) -> np.ndarray:
+        """`b n i j`: visible, with a finite logit."""
+        return self.expected.visible & np.isfinite(self.expected.logits)
+
+    @cached_property
     def live(self) -> np.ndarray:
-        """`b n i j`: visible, with a finite logit, in a row without NaN."""
-        lse = np.isfinite(self.expected.lse)[..., None]
-        return self.expected.visible & np.isfinite(self.expected.logits) & lse
+        """`b n i j`: scored, in a row without NaN."""
+        return self.scored & np.isfinite(self.expected.lse)[..., None]
 
     @cached_property
     def _operands(self) -> list[np.ndarray]:
@@ -72,8 +76,8 @@ class Problem:
 
     @cached_property
     def logits(self) -> np.ndarray:
-        """`b n i j`, and 0 where the key is not live."""
-        return np.where(self.live, self.expected.logits, 0.0)
+        """`b n i j`, and 0 where the key is not scored."""
+        return np.where(self.scored, self.expected.logits, 0.0)
 
     @cached_property
     def lse(self) -> np.ndarray:

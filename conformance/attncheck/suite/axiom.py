@@ -37,7 +37,7 @@ def _one_of_group_padded(sizes: Sizes) -> Predicate:
 
 def _some_rows_empty(sizes: Sizes) -> Predicate:
     """Every second query of every second head has no key."""
-    return lambda b, n, i, j: ((n + i) % 2 > 0) & (j >= 0)
+    return lambda b, n, i, j: (n + i) % 2 > 0
 
 
 def _poison(*names: str):
@@ -91,10 +91,15 @@ def _one(name: str, value: float):
     return edit
 
 
+def _nan_behind_dropout(arrays: Arrays) -> None:
+    arrays["dropout_keep"][..., -1] = False
+    arrays["v"][:, :, -1, 0] = np.nan
+
+
 RECIPES = (
     Recipe(
         "blocked-above",
-        ("blocked-weight", "softmax-shift"),
+        ("blocked-weight",),
         "The maximum is taken over blocked scores too, and everything visible "
         "underflows.",
         draw={"q": channel(100), "k": channel(0)},
@@ -243,6 +248,15 @@ RECIPES = (
         ("nan-value",),
         "A NaN in a visible value is replaced by a number.",
         edit=_one("v", np.nan),
+    ),
+    Recipe(
+        "nan-dropped",
+        ("nan-value", "dropout"),
+        "A NaN in a visible value is hidden because dropout drops its weight.",
+        keep="bnij",
+        dropout_rate=0.4,
+        edit=_nan_behind_dropout,
+        wants=FORWARD,
     ),
     # What the gradients are is a matter of which infinities meet.
     Recipe(

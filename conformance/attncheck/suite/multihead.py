@@ -85,7 +85,7 @@ RECIPES = (
         PRIME_MODEL,
         arrays=(*CROSS, *BIASES),
         draw={**DRAW, "b_o": around(2)},
-        mask=lambda sizes: lambda b, n, i, j: (b + i) % 2 + 0 * j > 0,
+        mask=lambda sizes: lambda b, n, i, j: (b + i) % 2 > 0,
     ),
     Recipe(
         "multi-head-bias",

@@ -1,6 +1,5 @@
 """Cases about weights and their sums: range, rounding, dropout, heads, gradients."""
 
-
 from attncheck.suite.recipe import WITH_LSE, Arrays, Recipe, lower_right, upper_left
 from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, MULTI_QUERY, SQUARE
 from attncheck.suite.values import (
@@ -43,7 +42,7 @@ RECIPES = (
         ("softmax", "softmax-shift", "lse"),
         "What was summed so far is not rescaled when the running maximum rises.",
         LONG,
-        draw={"q": channel(4), "k": ramp(0.25)},
+        draw={"q": channel(4), "k": ramp(0.5)},
         scale=1.0,
     ),
     Recipe(
@@ -51,7 +50,7 @@ RECIPES = (
         ("softmax", "softmax-shift", "lse"),
         "The running maximum follows the last tile instead of the largest score.",
         LONG,
-        draw={"q": channel(4), "k": ramp(-0.25)},
+        draw={"q": channel(4), "k": ramp(-0.5)},
         scale=1.0,
     ),
     Recipe(

@@ -18,6 +18,9 @@ Sizes = dict[str, int]
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 
+OPTIONAL = frozenset({"bias", "context", "b_q", "b_k", "b_v", "b_o"})
+"""Arguments that may be None."""
+
 
 def check_attention(
     array_type: type,
@@ -54,9 +57,10 @@ def check_attention(
 
 def check_arrays(array_type: type, arrays: Mapping[str, Array | None]) -> None:
     """Every array is one of this framework, floating, and of one and the same dtype."""
-    given = {name: array for name, array in arrays.items() if array is not None}
     dtypes = {}
-    for name, array in given.items():
+    for name, array in arrays.items():
+        if array is None and name in OPTIONAL:
+            continue
         check_type(name, array, array_type)
         dtypes[name] = dtype_name(array)
     for name, dtype in dtypes.items():
@@ -77,8 +81,7 @@ def check_arrays(array_type: type, arrays: Mapping[str, Array | None]) -> None:
 def check_type(name: str, array: Any, array_type: type) -> None:
     """`array` is one of this framework's own arrays."""
     if not isinstance(array, array_type):
-        want = f"{array_type.__module__.partition('.')[0]}.{array_type.__name__}"
-        got = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
+        want, got = _type_words(array_type), _type_words(type(array))
         raise TypeError(f"`{name}` must be a {want}, but is a {got}")
 
 
@@ -253,6 +256,12 @@ def _is_finite(value: Any, name: str) -> bool:
         )
     # Not math.isfinite: under torch.compile a number may be symbolic.
     return -math.inf < value < math.inf
+
+
+def _type_words(kind: type) -> str:
+    """`torch.Tensor`: the package and the last name, wherever it is defined."""
+    package = kind.__module__.partition(".")[0]
+    return f"{package}.{kind.__name__.rpartition('.')[2]}"
 
 
 def _shape_words(name: str, arrays: Mapping[str, tuple[Array, str]]) -> str:

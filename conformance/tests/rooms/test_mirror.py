@@ -1,0 +1,147 @@
+"""The rooms mirror each other and stay apart; read off their source."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import attnref
+
+HOUSE = Path(attnref.__file__).parent
+ROOMS = sorted(p.parent for p in HOUSE.glob("*/__init__.py") if p.parent.name != "spec")
+FIRST, *OTHERS = ROOMS
+
+EXTRA_FILES = {"torch": {"sdpa.py"}}
+EXTRA_NAMES = {"torch": {"MultiHeadAttention"}}
+EXTRA_PARAMETERS = {("torch", "mask_array"): ["device"]}
+"""What a room has more than the others, and why: torch's fused backends, its module
+class, and its devices."""
+
+
+def files(room):
+    paths = {str(p.relative_to(room)) for p in room.rglob("*.py")}
+    return paths - EXTRA_FILES.get(room.name, set())
+
+
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def public_names(room):
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in tree(room / "__init__.py").body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+    )
+    return names
+
+
+def parameters(room, function):
+    a = function.args
+    names = [x.arg for x in (*a.posonlyargs, *a.args)]
+    defaults = [ast.unparse(x) for x in a.defaults]
+    keywords = [
+        (x.arg, None if value is None else ast.unparse(value))
+        for x, value in zip(a.kwonlyargs, a.kw_defaults, strict=True)
+    ]
+    extra = EXTRA_PARAMETERS.get((room.name, function.name), [])
+    if extra:
+        assert names[-len(extra) :] == extra
+        names, defaults = names[: -len(extra)], defaults[: -len(extra)]
+    return names, defaults, keywords, bool(a.vararg), bool(a.kwarg)
+
+
+def functions(room, file):
+    """Public functions of a file with their parameters, in order."""
+    return [
+        (node.name, parameters(room, node))
+        for node in tree(room / file).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
+
+
+def classes(room, file):
+    """Public classes of a file with their fields, in order."""
+    return [
+        (node.name, [x.target.id for x in node.body if isinstance(x, ast.AnnAssign)])
+        for node in tree(room / file).body
+        if isinstance(node, ast.ClassDef)
+        and node.name not in EXTRA_NAMES.get(room.name, set())
+    ]
+
+
+other_rooms = pytest.mark.parametrize("room", OTHERS, ids=lambda room: room.name)
+every_room = pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+every_file = pytest.mark.parametrize("file", sorted(files(FIRST)))
+
+
+def test_there_are_rooms():
+    assert {"numpy", "torch", "jax"} <= {room.name for room in ROOMS}
+    assert {"attention.py", "gradients.py"} <= files(FIRST)
+
+
+@other_rooms
+def test_rooms_have_the_same_files(room):
+    assert files(room) == files(FIRST)
+
+
+@other_rooms
+def test_rooms_have_the_same_public_names(room):
+    extra = EXTRA_NAMES.get(room.name, set())
+    assert [x for x in public_names(room) if x not in extra] == public_names(FIRST)
+
+
+@every_room
+def test_what_a_room_has_more_is_really_there(room):
+    assert EXTRA_NAMES.get(room.name, set()) <= set(public_names(room))
+
+
+@every_file
+@other_rooms
+def test_files_have_the_same_functions_with_the_same_parameters(room, file):
+    assert functions(room, file) == functions(FIRST, file)
+
+
+@every_file
+@other_rooms
+def test_files_have_the_same_records(room, file):
+    assert classes(room, file) == classes(FIRST, file)
+
+
+def imports(path):
+    """Full names of all that a file imports, relative ones resolved."""
+    package = ("attnref", *path.relative_to(HOUSE).parent.parts)
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            yield ".".join((*base, *(node.module or "").split(".")))
+
+
+def is_allowed(name, room):
+    first, *rest = name.split(".")
+    if first == "attnref":
+        return rest[:1] in (["spec"], [room.name])
+    return first in sys.stdlib_module_names or first in ("einops", room.name)
+
+
+@every_room
+def test_a_room_imports_its_framework_and_the_spec_only(room):
+    found = {
+        f"{path.name}: {name}"
+        for path in room.rglob("*.py")
+        for name in imports(path)
+        if not is_allowed(name, room)
+    }
+    assert found == set()
+    assert any(name.split(".")[0] == room.name for p in room.rglob("*.py") for name in imports(p))
+
+
+def test_the_spec_imports_no_framework_at_all():
+    allowed = (*sys.stdlib_module_names, "einops")
+    for path in (HOUSE / "spec").rglob("*.py"):
+        for name in imports(path):
+            first, *rest = name.split(".")
+            assert first in allowed or (first, rest[:1]) == ("attnref", ["spec"]), path
