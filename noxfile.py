@@ -49,7 +49,7 @@ def register_room(room: str) -> None:
         judge_room(session, room)
 
     session_of_room.__doc__ = f"Judge and test the {room} room, with no other framework."
-    nox.session(session_of_room, name=room)
+    nox.session(name=room)(session_of_room)
 
 
 for _room in ROOMS:

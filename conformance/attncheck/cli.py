@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -44,10 +45,12 @@ app = typer.Typer(
 )
 errors = Console(stderr=True, highlight=False)
 
-SetName = StrEnum("SetName", {name: name for name in SETS})
-Dtype = StrEnum("Dtype", {name: name for name in DTYPES})
-ProfileName = StrEnum("ProfileName", {name: name for name in PROFILES})
-Framework = StrEnum("Framework", {name: name for name in frameworks.NAMES})
+
+# Choices that typer lists in --help; made of the data, which mypy cannot follow.
+SetName = StrEnum("SetName", {x: x for x in SETS})  # type: ignore[misc]
+Dtype = StrEnum("Dtype", {x: x for x in DTYPES})  # type: ignore[misc]
+ProfileName = StrEnum("ProfileName", {x: x for x in PROFILES})  # type: ignore[misc]
+Framework = StrEnum("Framework", {x: x for x in frameworks.NAMES})  # type: ignore[misc]
 Format = StrEnum("Format", {"text": "text", "json": "json"})
 
 SetOption = Annotated[SetName, typer.Option("--set", help="Which cases.")]
@@ -61,7 +64,7 @@ ProfileOption = Annotated[
     ProfileName | None,
     typer.Option(help="Precision profile to judge by, not the declared one."),
 ]
-FormatOption = Annotated[Format, typer.Option(help="What goes to stdout.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="What goes to stdout.")]
 JsonOption = Annotated[
     Path | None, typer.Option("--json", help="Also write the JSON report here.")
 ]
@@ -80,7 +83,7 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except (UsageError, SubjectError, ExchangeError) as error:
-        errors.print(f"[red]attncheck:[/] {error}", markup=True, soft_wrap=True)
+        errors.print(f"[red]attncheck:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from error
 
 
@@ -100,11 +103,14 @@ def run(
             "callable as `f(q, k, v, *, mask=…, scale=…, …)`."
         ),
     ],
-    set_name: SetOption = SetName["smoke"],
+    set_name: SetOption = SetName("smoke"),
     dtype: DtypeOption = None,
     case: CaseOption = "*",
     framework: Annotated[
-        Framework | None, typer.Option(help="Whose arrays the function takes.")
+        Framework | None,
+        typer.Option(
+            help="Whose arrays the function takes, where its module does not say.",
+        ),
     ] = None,
     accepts: Annotated[
         str | None, typer.Option(help="Keywords it takes, where no signature says.")
@@ -119,9 +125,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the results that --out holds.")
     ] = False,
-    output: Annotated[
-        Format, typer.Option("--format", help="What goes to stdout.")
-    ] = Format["text"],
+    output: FormatOption = Format.text,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
 ) -> None:
@@ -149,9 +153,7 @@ def judge(
         list[Path], typer.Argument(help=f"Folders with cases and {RESULTS}.")
     ],
     profile: ProfileOption = None,
-    output: Annotated[
-        Format, typer.Option("--format", help="What goes to stdout.")
-    ] = Format["text"],
+    output: FormatOption = Format.text,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
 ) -> None:
@@ -165,7 +167,7 @@ def judge(
 @app.command(epilog="Example: `attncheck export cases --dtype F32`")
 def export(
     folder: Annotated[Path, typer.Argument(help="Where the cases go.")],
-    set_name: SetOption = SetName["smoke"],
+    set_name: SetOption = SetName("smoke"),
     dtype: DtypeOption = None,
     case: CaseOption = "*",
 ) -> None:
@@ -236,6 +238,11 @@ def _chosen(
     return chosen, missing
 
 
+def _progress() -> Progress:
+    """A bar on stderr, with an estimate, where somebody looks at it."""
+    return Progress(console=errors, transient=True, disable=not errors.is_terminal)
+
+
 @contextmanager
 def _place(out: Path | None) -> Iterator[Path]:
     """The folder to work in: the one given, or one that goes away afterwards."""
@@ -254,7 +261,7 @@ def _collect(
     timeout: float,
     missing: str | None,
 ) -> None:
-    with Progress(console=errors, transient=True) as progress:
+    with _progress() as progress:
         task = progress.add_task(target, total=len(chosen))
         collect(
             target,
@@ -272,7 +279,7 @@ def _report(
 ) -> dict[str, Any]:
     judging = Judge()
     runs = []
-    with Progress(console=errors, transient=True) as progress:
+    with _progress() as progress:
         for folder in progress.track(folders, description="judging"):
             runs.append(judging.run(folder, profile))
     pairs = agreements(judging, folders)
@@ -291,7 +298,7 @@ def _finish(
         json_file.write_text(text + "\n", encoding="utf-8")
     if html_file is not None:
         html_file.write_text(as_html(report), encoding="utf-8")
-    if output == "json":
+    if output == Format.json:
         sys.stdout.write(text + "\n")
     else:
         print_text(report, Console(highlight=False))

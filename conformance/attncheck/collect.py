@@ -57,18 +57,18 @@ def collect(
     command = [sys.executable, "-m", "attncheck.worker", str(folder), target]
     command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
     command += ["--model"] if model else []
-    lost = 0
+    lost, subject = 0, {"name": target}
     while pending := _pending(folder, cases):
         ending = _run_worker(command, folder, timeout, progress)
         left = _pending(folder, cases)
         if not left:
             return
         lost = lost + 1 if len(left) == len(pending) else 1
-        append_result(folder, Result(left[0].id, *ending))
+        append_result(folder, Result(left[0].id, *ending, subject=subject))
         if lost == PATIENCE:
             why = f"not run: {PATIENCE} workers in a row were lost"
             for case in left[1:]:
-                append_result(folder, Result(case.id, ending[0], why))
+                append_result(folder, Result(case.id, ending[0], why, subject=subject))
 
 
 def _pending(folder: Path, cases: Sequence[Case]) -> list[Case]:

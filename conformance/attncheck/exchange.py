@@ -79,20 +79,20 @@ def read_cases(folder: Path) -> list[Case]:
 
 def append_result(folder: Path, result: Result) -> None:
     """Adds one result: its arrays first, then its line."""
+    file = f"results/{_file_name(result.id)}" if result.arrays else None
     record = {
         "id": result.id,
         "status": result.status,
         "message": result.message,
-        "file": None,
+        "file": file,
         "outputs": list(result.arrays),
         "seconds": round(result.seconds, 6),
         "subject": dict(result.subject),
     }
-    if result.arrays:
-        record["file"] = f"results/{_file_name(result.id)}"
-        write_arrays(folder / record["file"], result.arrays)
-    with (folder / RESULTS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    if file is not None:
+        write_arrays(folder / file, result.arrays)
+    with (folder / RESULTS).open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def read_results(folder: Path) -> dict[str, Result]:

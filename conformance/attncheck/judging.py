@@ -78,7 +78,8 @@ class Folder:
         """
         cases, results = read_cases(path), read_results(path)
         said = [result.subject for result in results.values() if result.subject]
-        subject = said[-1] if said else {"name": path.name}
+        # Of a case that a worker was lost at, only the name is known.
+        subject = max(said, key=len, default={"name": path.name})
         profile = subject.get("profile", DEFAULT_PROFILE)
         if profile not in PROFILES:
             raise ExchangeError(

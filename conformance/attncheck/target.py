@@ -106,12 +106,15 @@ def _from_function(
 ) -> Subject:
     if not callable(call):
         raise SubjectError(f"{target!r} is a {type(call).__name__}, not a function")
-    read = _read_signature(call, target) if accepts is None else None
+    if accepts is None:
+        keywords = _read_signature(call, target)
+    else:
+        keywords = frozenset(_words(accepts))
     return Subject(
         call=call,
         framework=framework or _framework_of(call, target),
         name=target,
-        accepts=frozenset(read if accepts is None else _words(accepts)),
+        accepts=keywords,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -41,8 +42,9 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     if subject["results_not_judged"]:
         yield f"  not judged: {', '.join(subject['results_not_judged'])}"
     if subject["clauses_not_judged"]:
-        clauses = ", ".join(subject["clauses_not_judged"])
-        yield f"  [red]clauses of which no case was judged: {clauses}[/]"
+        clauses = subject["clauses_not_judged"]
+        more = f" and {len(clauses) - 8} more" if clauses[8:] else ""
+        yield f"  [red]clauses without a judged case: {', '.join(clauses[:8])}{more}[/]"
     groups = _groups(subject["failures"])
     for failures in groups[:SHOWN_FAILURES]:
         yield from _failure_lines(failures)
@@ -75,7 +77,9 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _dtypes(subject: Mapping[str, Any]) -> Table:
-    table = Table("dtype", "cases", "worst budget used", "by", box=None, pad_edge=False)
+    table = _titled("cases passed, worst budget used")
+    for heading in ("dtype", "cases", "budget used", "by"):
+        table.add_column(heading)
     for dtype, cell in subject["dtypes"].items():
         table.add_row(dtype, counts(cell), share(cell["used"]), cell["used_by"] or "")
     return table
@@ -84,7 +88,9 @@ def _dtypes(subject: Mapping[str, Any]) -> Table:
 def _table(report: Mapping[str, Any]) -> Table:
     """Subject × dtype: passed of judged cases, and the worst share of a budget."""
     dtypes = list(dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"]))
-    table = Table("subject", *dtypes, title="cases passed, worst budget used")
+    table = _titled("cases passed, worst budget used")
+    for heading in ("subject", *dtypes):
+        table.add_column(heading)
     for subject in report["subjects"]:
         cells = [
             f"{counts(cell)}\n{share(cell['used'])}" if cell else "—"
@@ -95,43 +101,38 @@ def _table(report: Mapping[str, Any]) -> Table:
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(
-        "pair",
-        "dtype",
-        "cases",
-        "bitwise equal",
-        "worst difference, of both budgets",
-        "by",
-        title="pairwise agreement",
-    )
+    """Pair × dtype: the worst difference, and how much is equal bit for bit."""
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    table = _titled("pairwise: worst difference of both budgets, bitwise equal results")
+    for heading in ("pair", *dtypes):
+        table.add_column(heading)
+    pairs: dict[tuple, dict[str, str]] = {}
     for row in rows:
-        table.add_row(
-            f"{row['a']} · {row['b']}",
-            row["dtype"],
-            str(row["cases"]),
-            percent(row["bitwise"]),
-            share(row["worst"]),
-            row["where"],
-        )
+        cell = f"{share(row['worst'])}, {percent(row['bitwise'])}"
+        pairs.setdefault((row["a"], row["b"]), {})[row["dtype"]] = cell
+    for (a, b), cells in pairs.items():
+        table.add_row(f"{a}\n{b}", *(cells.get(dtype, "—") for dtype in dtypes))
     return table
 
 
 def _model(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(
-        "pair",
-        "max |Δ| of an embedding",
-        "rounding explains",
-        "",
-        title="real model: all-MiniLM-L6-v2, attention computed by each subject",
-    )
+    table = _titled("real model: max |Δ| of sentence embeddings of all-MiniLM-L6-v2")
+    for heading in ("attention by", "and by", "max |Δ|", "rounding explains", ""):
+        table.add_column(heading)
     for row in rows:
-        table.add_row(
-            f"{row['a']} · {row['b']}",
-            amount(row["difference"]),
-            amount(row["limit"]),
-            "[green]pass[/]" if row["passes"] else "[red]FAIL[/]",
-        )
+        word = "[green]pass[/]" if row["passes"] else "[red]FAIL[/]"
+        numbers = amount(row["difference"]), amount(row["limit"])
+        table.add_row(row["a"], row["b"], *numbers, word)
     return table
+
+
+def _titled(title: str) -> Table:
+    return Table(
+        title=f"\n[bold]{title}[/]",
+        box=SIMPLE_HEAD,
+        title_justify="left",
+        pad_edge=False,
+    )
 
 
 def _last_line(subject: Mapping[str, Any]) -> str:

@@ -1,12 +1,15 @@
 """Numbers as words, the same in every document."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 
 def share(used: float | str) -> str:
-    """`37 %` of a budget, or `8.1e+05 ×` it."""
+    """`37.0 %` of a budget, `8.1e+05 ×` it, or more than any number of times."""
     value = float(used)
+    if math.isinf(value):
+        return "∞ ×"
     return f"{value:.1%}".replace("%", " %") if value < 10 else f"{value:.1e} ×"
 
 
@@ -30,10 +33,10 @@ def element(finding: Mapping[str, Any]) -> str:
     worst = finding["worst"]
     index = ", ".join(f"{axis}={place}" for axis, place in worst["index"].items())
     got, want, ulps = (float(worst[key]) for key in ("got", "expected", "ulps"))
-    return (
-        f"{finding['name']}[{index}]: got {got:.9g}, expected {want:.9g} "
-        f"({ulps:.3g} ulps, {share(finding['used'])} of the budget)"
-    )
+    text = f"{finding['name']}[{index}]: got {got:.9g}, expected {want:.9g}"
+    if math.isfinite(float(finding["used"])):
+        return f"{text} ({ulps:.3g} ulps, {share(finding['used'])} of the budget)"
+    return f"{text} (must be exact)" if math.isfinite(got) else text
 
 
 def counts(cell: Mapping[str, Any]) -> str:

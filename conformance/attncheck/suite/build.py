@@ -1,12 +1,13 @@
 """From a recipe to its cases: numbers drawn once, then rounded to each storage type."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
 from attncheck.case import DTYPES, FORWARD, Case
 from attncheck.clauses import CLAUSES
-from attncheck.suite.recipe import Arrays, Recipe, Sizes
+from attncheck.suite.recipe import Arrays, Predicate, Recipe, Sizes
 from attncheck.suite.shapes import Shape
 from attncheck.suite.values import normal, source, uniform
 from attnref.spec import Mask, causal, window
@@ -122,7 +123,7 @@ def _stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 
 def _predicate_mask(recipe: Recipe, sizes: Sizes) -> np.ndarray | None:
     """All predicates of the recipe at once, each axis of `b n i j` full or 1."""
-    predicates = []
+    predicates: list[Predicate] = []
     if recipe.causal is not None:
         predicates.append(causal(recipe.causal(sizes)))
     if recipe.window is not None:
@@ -130,13 +131,13 @@ def _predicate_mask(recipe: Recipe, sizes: Sizes) -> np.ndarray | None:
     if recipe.mask is not None:
         predicates.append(recipe.mask(sizes))
     grids = np.ogrid[tuple(slice(sizes[axis]) for axis in "bnij")]
-    mask = None
-    for predicate in predicates:
-        if isinstance(predicate, Mask):
-            predicate = predicate.bind(np.asarray)
-        seen = predicate(*grids)
-        mask = seen if mask is None else mask & seen
-    return mask
+    seen = [_bound(predicate)(*grids) for predicate in predicates]
+    return reduce(np.logical_and, seen) if seen else None
+
+
+def _bound(predicate: Predicate) -> Predicate:
+    """The predicate with what it carries as arrays."""
+    return predicate.bind(np.asarray) if isinstance(predicate, Mask) else predicate
 
 
 def _predicate_words(recipe: Recipe, sizes: Sizes) -> dict[str, int | list]:

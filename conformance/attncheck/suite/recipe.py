@@ -83,12 +83,12 @@ def seen_keys(arrays: Arrays) -> np.ndarray:
     """Which keys some query of their key/value head may see: `b h j`."""
     b, h, j, _ = arrays["k"].shape
     mask = _full_mask(arrays)
-    return mask.reshape(b, h, -1, j).any(axis=2)
+    return np.any(mask.reshape(b, h, -1, j), axis=2)
 
 
 def empty_rows(arrays: Arrays) -> np.ndarray:
     """Which queries are left no key: `b n i`."""
-    return ~_full_mask(arrays).any(axis=-1)
+    return ~np.any(_full_mask(arrays), axis=-1)
 
 
 def _full_mask(arrays: Arrays) -> np.ndarray:

@@ -31,8 +31,8 @@ def contract(pattern, *operands):
 
     At the highest precision: by default some devices round float32 operands.
     """
-    operands = map(accumulate, operands)
-    return jnp.einsum(pattern, *operands, precision=jax.lax.Precision.HIGHEST)
+    highest = jax.lax.Precision.HIGHEST
+    return jnp.einsum(pattern, *map(accumulate, operands), precision=highest)
 
 
 def group(x, h):

@@ -255,7 +255,7 @@ def _is_finite(value: Any, name: str) -> bool:
             f"`{name}` must be a Python number, but is {type(value).__name__}"
         )
     # Not math.isfinite: under torch.compile a number may be symbolic.
-    return -math.inf < value < math.inf
+    return -math.inf < value < math.inf  # type: ignore[operator]
 
 
 def _type_words(kind: type) -> str:

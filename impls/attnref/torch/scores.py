@@ -21,7 +21,7 @@ def contract(pattern, *operands):
     Autocast would round the operands to 16 bits again, so it is off here.
     """
     with torch.autocast(operands[0].device.type, enabled=False):
-        return einsum(*map(accumulate, operands), pattern)
+        return einsum(*map(accumulate, operands), pattern)  # type: ignore[call-overload]
 
 
 def group(x, h):
