@@ -12,7 +12,7 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
 
-ROOMS = sorted(path.parent.name for path in Path("impls/attnref").glob("*/attention.py"))
+ROOMS = sorted(f.parent.name for f in Path("impls/attnref").glob("*/attention.py"))
 """The rooms, found by their folders: a new one gets its session by being there."""
 
 nox.options.sessions = [*ROOMS, "compare", "tests", "lint"]
@@ -32,8 +32,8 @@ def judge_room(session: nox.Session, room: str) -> None:
         session.run(*run, "--format", "json", silent=True, success_codes=[0, 1])
         return
     session.run(*run)
-    groups = [f"test-{room}"] if f"test-{room}" in PYPROJECT["dependency-groups"] else []
-    install_groups(session, "test", *groups)
+    groups = {"test", f"test-{room}"} & set(PYPROJECT["dependency-groups"])
+    install_groups(session, *sorted(groups))
     session.run(
         "pytest",
         "conformance/tests/rooms",
@@ -48,7 +48,7 @@ def register_room(room: str) -> None:
     def session_of_room(session: nox.Session) -> None:
         judge_room(session, room)
 
-    session_of_room.__doc__ = f"Judge and test the {room} room, with no other framework."
+    session_of_room.__doc__ = f"Judge and test the {room} room, in its own environment."
     nox.session(name=room)(session_of_room)
 
 

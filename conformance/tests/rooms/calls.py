@@ -50,6 +50,12 @@ def draw(dtype="F64", *, seed=0, sizes=PRIMES, bias="", mask=None, **options) ->
     return Case("drawn", (), "", dtype, inputs, **options)
 
 
+def answered(mask, shape) -> np.ndarray:
+    """The mask of a predicate, found by asking it for every query and key alone."""
+    mask, places = mask.bind(np.asarray), map(np.array, np.ndindex(shape))
+    return np.array([mask(*place) for place in places], bool).reshape(shape)
+
+
 def change(case: Case, **arrays) -> Case:
     """The case with other arrays; None takes one away."""
     inputs = {**case.inputs, **arrays}

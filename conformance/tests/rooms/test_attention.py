@@ -8,7 +8,7 @@ import pytest
 from attncheck.case import DTYPES
 from attnref.spec import causal, padding, prefix, segments, window
 
-from .calls import PRIMES, assert_defined, change, draw, options, run
+from .calls import PRIMES, answered, assert_defined, change, draw, options, run
 
 RNG = np.random.default_rng(7)
 N = PRIMES["h"] * PRIMES["g"]
@@ -141,15 +141,9 @@ PREDICATES = {
 }  # fmt: skip
 
 
-def answered(mask):
-    """The mask of a predicate, found by asking it for every query and key alone."""
-    mask = mask.bind(np.asarray)
-    return np.array([bool(mask(*at)) for at in np.ndindex(FULL)]).reshape(FULL)
-
-
 @pytest.mark.parametrize("mask", PREDICATES.values(), ids=PREDICATES)
 def test_a_predicate_is_the_mask_that_it_describes(room, mask):
-    case = draw("F32", mask=answered(mask))
+    case = draw("F32", mask=answered(mask, FULL))
     as_array, as_predicate = run(room, case), run(room, case, mask=mask)
     for name, array in as_array.items():
         if array is not None:

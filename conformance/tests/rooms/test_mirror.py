@@ -14,9 +14,10 @@ FIRST, *OTHERS = ROOMS
 
 EXTRA_FILES = {"torch": {"sdpa.py"}}
 EXTRA_NAMES = {"torch": {"MultiHeadAttention"}}
+EXTRA_FUNCTIONS = {"torch": {"without_autocast"}}
 EXTRA_PARAMETERS = {("torch", "mask_array"): ["device"]}
 """What a room has more than the others, and why: torch's fused backends, its module
-class, and its devices."""
+class, its autocast and its devices."""
 
 
 def files(room):
@@ -54,10 +55,13 @@ def parameters(room, function):
 
 def functions(room, file):
     """Public functions of a file with their parameters, in order."""
+    extra = EXTRA_FUNCTIONS.get(room.name, set())
     return [
         (node.name, parameters(room, node))
         for node in tree(room / file).body
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and node.name not in extra
     ]
 
 

@@ -5,6 +5,7 @@ import torch
 from attnref.spec.checks import check_attention, check_gradients, dtype_name
 
 from .attention import attention_steps
+from .scores import without_autocast
 
 
 def attention_vjp(
@@ -43,7 +44,7 @@ def attention_vjp(
         return steps.output, steps.lse
 
     arguments = (q, k, v) if bias is None else (q, k, v, bias)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         (_, lse), vjp = torch.func.vjp(forward, *arguments)
         gradients = vjp((d_out, torch.zeros_like(lse) if d_lse is None else d_lse))
     return gradients if bias is not None else (*gradients, None)

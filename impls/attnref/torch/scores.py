@@ -1,5 +1,7 @@
 """Dot products of queries with keys, and what is done to them before the mask."""
 
+from contextlib import nullcontext
+
 import torch
 from einops import einsum, rearrange
 
@@ -15,12 +17,16 @@ def accumulate(x):
     return x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
 
 
-def contract(pattern, *operands):
-    """The sum of products that `pattern` says, in the accumulation type.
+def without_autocast(device):
+    """A context in which autocast does not round operands to 16 bits again."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()  # such as the meta device
 
-    Autocast would round the operands to 16 bits again, so it is off here.
-    """
-    with torch.autocast(operands[0].device.type, enabled=False):
+
+def contract(pattern, *operands):
+    """The sum of products that `pattern` says, in the accumulation type."""
+    with without_autocast(operands[0].device):
         return einsum(*map(accumulate, operands), pattern)  # type: ignore[call-overload]
 
 

@@ -16,7 +16,7 @@ from attnref.jax import (
 )
 from attnref.spec import causal, padding, prefix, segments, window
 
-from ..calls import assert_defined, change, draw, run
+from ..calls import answered, assert_defined, change, draw, run
 
 STATIC = ("scale", "softcap", "dropout_rate")
 SIZES = {"b": 2, "h": 2, "g": 3, "i": 5, "j": 7, "d": 4, "e": 8}
@@ -31,11 +31,6 @@ PREDICATES = {
     "window": ~window(1, None) | prefix(2),
     "segments": segments([[0, 0, 1, 1, 2]] * 2, [[0, 0, 1, 1, 1, 2, 2]] * 2),
 }
-
-
-def answered(mask):
-    mask = mask.bind(np.asarray)
-    return np.array([bool(mask(*at)) for at in np.ndindex(FULL)]).reshape(FULL)
 
 
 def jitted(room):
@@ -70,7 +65,7 @@ def test_under_jit_every_result_is_the_definitions(room):
 
 @pytest.mark.parametrize("mask", PREDICATES.values(), ids=PREDICATES)
 def test_a_predicate_is_an_argument_of_jit(room, mask):
-    case = draw("F32", sizes=SIZES, mask=answered(mask))
+    case = draw("F32", sizes=SIZES, mask=answered(mask, FULL))
     assert_defined(case, run(jitted(room), case, mask=mask))
 
 
@@ -85,7 +80,7 @@ def test_traced_lengths_are_not_compiled_in(room):
     case = draw("F32", sizes=SIZES)
     q, k, v = (room.array(case.inputs[name]) for name in "qkv")
     for lengths in ([3, 7], [0, 1], [7, 7]):
-        mask = answered(padding(lengths))
+        mask = answered(padding(lengths), FULL)
         got = padded(q, k, v, jnp.array(lengths))
         want = attention(q, k, v, mask=jnp.array(mask))
         # Both are sums of at most 7 values with weights of at most 1, see `tolerance`.
@@ -99,7 +94,7 @@ def test_a_predicate_is_a_pytree_of_its_arrays(mask):
     leaves, tree = jax.tree.flatten(mask)
     again = jax.tree.unflatten(tree, leaves)
     assert type(again) is type(mask)
-    assert (answered(again) == answered(mask)).all()
+    assert (answered(again, FULL) == answered(mask, FULL)).all()
     doubled = jax.tree.map(lambda x: x, mask)
     assert jax.tree.structure(doubled) == tree
 
@@ -126,7 +121,7 @@ def test_vmap_over_another_axis(room):
     mapped = jax.vmap(lambda q: attention(q, k, v, mask=causal()))(qs)
     for got, q in zip(mapped, qs, strict=True):
         results = run(room, change(case, q=np.asarray(q)), mask=causal())
-        masked = change(case, q=np.asarray(q), mask=answered(causal()))
+        masked = change(case, q=np.asarray(q), mask=answered(causal(), FULL))
         assert_defined(masked, results | {"output": np.asarray(got)})
 
 
@@ -136,7 +131,7 @@ def test_vmap_over_lengths(room):
     lengths = np.array([[3, 7], [0, 1]])
     mapped = jax.vmap(lambda x: attention(q, k, v, mask=padding(x)))(jnp.array(lengths))
     for got, at in zip(mapped, lengths, strict=True):
-        masked = change(case, mask=answered(padding(at)))
+        masked = change(case, mask=answered(padding(at), FULL))
         assert_defined(masked, run(room, masked) | {"output": np.asarray(got)})
 
 
