@@ -268,7 +268,7 @@ def _collect(
             chosen,
             folder,
             options=options,
-            model=missing is None and any("real" in case.clauses for case in chosen),
+            model=missing is None and any(case.id.startswith("real/") for case in chosen),
             timeout=timeout,
             progress=lambda done: progress.update(task, completed=done),
         )

@@ -166,7 +166,7 @@ def _attention_case(
     d_out = np.random.default_rng(layer).standard_normal(shape, dtype=np.float32)
     return Case(
         id=f"real/layer-{layer}",
-        clauses=("real", "padding"),
+        clauses=("padding", "softmax", "attend"),
         why="An exponent may be right for random scores and wrong for a trained "
         "model's, which are larger.",
         dtype="F32",
@@ -180,7 +180,7 @@ def _multi_head_case(
 ) -> Case:
     return Case(
         id="real/multi-head/layer-0",
-        clauses=("real", "padding", "multi-head"),
+        clauses=("padding", "project", "self-attention", "merge"),
         why="Trained weights and biases show a head order that random ones may hide.",
         dtype="F32",
         inputs=_packed({"x": x, **params, "mask": mask}),
