@@ -10,7 +10,9 @@ def main() -> None:
     """The command line; says what to install where something is missing."""
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
-        sys.exit(f"attncheck needs {', '.join(missing)}: pip install 'attnref[check]'")
+        names = ", ".join(missing)
+        print(f"attncheck needs {names}: pip install 'attnref[check]'", file=sys.stderr)
+        sys.exit(2)
     from attncheck.cli import app
 
     app()

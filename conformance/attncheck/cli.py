@@ -53,6 +53,8 @@ ProfileName = StrEnum("ProfileName", {x: x for x in PROFILES})  # type: ignore[m
 Framework = StrEnum("Framework", {x: x for x in frameworks.NAMES})  # type: ignore[misc]
 Format = StrEnum("Format", {"text": "text", "json": "json"})
 
+SMOKE = SetName("smoke")
+
 SetOption = Annotated[SetName, typer.Option("--set", help="Which cases.")]
 DtypeOption = Annotated[
     list[Dtype] | None, typer.Option(help="Only this dtype; again for more.")
@@ -79,10 +81,10 @@ class UsageError(Exception):
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """Errors of the caller end with status 2 and one sentence on stderr."""
+    """Errors of the caller or of its files end with status 2 and one sentence."""
     try:
         yield
-    except (UsageError, SubjectError, ExchangeError) as error:
+    except (UsageError, SubjectError, ExchangeError, OSError) as error:
         errors.print(f"[red]attncheck:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from error
 
@@ -103,7 +105,7 @@ def run(
             "callable as `f(q, k, v, *, mask=…, scale=…, …)`."
         ),
     ],
-    set_name: SetOption = SetName("smoke"),
+    set_name: SetOption = SMOKE,
     dtype: DtypeOption = None,
     case: CaseOption = "*",
     framework: Annotated[
@@ -167,7 +169,7 @@ def judge(
 @app.command(epilog="Example: `attncheck export cases --dtype F32`")
 def export(
     folder: Annotated[Path, typer.Argument(help="Where the cases go.")],
-    set_name: SetOption = SetName("smoke"),
+    set_name: SetOption = SMOKE,
     dtype: DtypeOption = None,
     case: CaseOption = "*",
 ) -> None:
@@ -268,7 +270,8 @@ def _collect(
             chosen,
             folder,
             options=options,
-            model=missing is None and any(case.id.startswith("real/") for case in chosen),
+            model=missing is None
+            and any(case.id.startswith("real/") for case in chosen),
             timeout=timeout,
             progress=lambda done: progress.update(task, completed=done),
         )
@@ -294,10 +297,11 @@ def _finish(
 ) -> None:
     """Writes the reports and ends with the status that they come to."""
     text = json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
-    if json_file is not None:
-        json_file.write_text(text + "\n", encoding="utf-8")
-    if html_file is not None:
-        html_file.write_text(as_html(report), encoding="utf-8")
+    with _usage_errors():
+        if json_file is not None:
+            json_file.write_text(text + "\n", encoding="utf-8")
+        if html_file is not None:
+            html_file.write_text(as_html(report), encoding="utf-8")
     if output == Format.json:
         sys.stdout.write(text + "\n")
     else:

@@ -17,7 +17,7 @@ from attncheck.exchange import (
     RESULTS,
     Result,
     append_result,
-    resume,
+    pending,
     write_cases,
 )
 from attncheck.subject import SubjectError
@@ -58,22 +58,17 @@ def collect(
     command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
     command += ["--model"] if model else []
     lost, subject = 0, {"name": target}
-    while pending := _pending(folder, cases):
+    while before := pending(folder, cases):
         ending = _run_worker(command, folder, timeout, progress)
-        left = _pending(folder, cases)
+        left = pending(folder, cases)
         if not left:
             return
-        lost = lost + 1 if len(left) == len(pending) else 1
-        append_result(folder, Result(left[0].id, *ending, subject=subject))
-        if lost == PATIENCE:
+        lost = lost + 1 if len(left) == len(before) else 1
+        status, why = ending
+        for case in left if lost == PATIENCE else left[:1]:
+            result = Result(case.id, status, why, subject=subject, sha256=case.sha256)
+            append_result(folder, result)
             why = f"not run: {PATIENCE} workers in a row were lost"
-            for case in left[1:]:
-                append_result(folder, Result(case.id, ending[0], why, subject=subject))
-
-
-def _pending(folder: Path, cases: Sequence[Case]) -> list[Case]:
-    done = resume(folder)
-    return [case for case in cases if case.id not in done]
 
 
 def _run_worker(

@@ -8,6 +8,7 @@ so an interrupted run goes on where it was.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,13 @@ from safetensors.numpy import load_file, save_file
 from attncheck.case import Case
 
 CASE_SCHEMA = "attncheck-case/1"
+STATUSES = ("done", "refused", "not applicable", "error", "crash", "timeout")
 CASES, RESULTS = "cases.jsonl", "results.jsonl"
 MODEL = "model.safetensors"
 """The real model's sentence embeddings, where the subject was run inside it."""
+
+
+_KEPT = ("id", "status", "message", "seconds", "subject")
 
 
 class ExchangeError(ValueError):
@@ -34,11 +39,17 @@ class Result:
 
     id: str
     status: str
-    """done, refused, not applicable, error, crash or timeout."""
+    """One of `STATUSES`."""
     message: str = ""
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
     subject: Mapping[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+    """Hash of the case that was run; not every implementer writes it."""
+
+    def is_of(self, case: Case) -> bool:
+        """Whether the case is still the one that was run."""
+        return self.sha256 in ("", case.sha256)
 
 
 def write_cases(folder: Path, cases: Iterable[Case]) -> None:
@@ -58,22 +69,15 @@ def read_cases(folder: Path) -> list[Case]:
         ExchangeError: no such file, a line that is no case, or arrays that are not
             those that the line was written with.
     """
-    path = folder / CASES
-    if not path.is_file():
-        raise ExchangeError(f"{folder} holds no {CASES}")
     cases = []
-    for number, record in _lines(path):
-        try:
+    for place, record in _lines(folder / CASES):
+        with _naming(place):
+            if record["schema"] != CASE_SCHEMA:
+                raise ValueError(f"schema is {record['schema']!r}, not {CASE_SCHEMA!r}")
             case = _case(record, read_arrays(folder / record["file"]))
-            intact = case.sha256 == record["sha256"]
-        except (KeyError, TypeError) as error:
-            raise ExchangeError(f"{path}:{number} is no case: {error!r}") from error
-        if not intact:
-            raise ExchangeError(
-                f"{path}:{number}: case {case.id} is not what it was when written: "
-                "its hash differs"
-            )
-        cases.append(case)
+            if case.sha256 != record["sha256"]:
+                raise ValueError(f"case {case.id} was changed: its hash differs")
+            cases.append(case)
     return cases
 
 
@@ -88,6 +92,7 @@ def append_result(folder: Path, result: Result) -> None:
         "outputs": list(result.arrays),
         "seconds": round(result.seconds, 6),
         "subject": dict(result.subject),
+        "sha256": result.sha256,
     }
     if file is not None:
         write_arrays(folder / file, result.arrays)
@@ -96,29 +101,34 @@ def append_result(folder: Path, result: Result) -> None:
 
 
 def read_results(folder: Path) -> dict[str, Result]:
-    """The results of a folder by case id; of two for a case, the later one."""
+    """The results of a folder by case id; of two for a case, the later one.
+
+    Raises:
+        ExchangeError: no such file, a line that is no result, or damaged arrays.
+    """
     results = {}
-    for number, record in _lines(folder / RESULTS):
-        try:
+    for place, record in _lines(folder / RESULTS):
+        with _naming(place):
+            if record["status"] not in STATUSES:
+                known = ", ".join(STATUSES)
+                raise ValueError(f"status is one of {known}, not {record['status']!r}")
             arrays = read_arrays(folder / record["file"]) if record["file"] else {}
-            kept = {key: record[key] for key in ("id", "status", "message", "subject")}
-            result = Result(arrays=arrays, seconds=record["seconds"], **kept)
-        except (KeyError, TypeError) as error:
-            raise ExchangeError(
-                f"{folder / RESULTS}:{number} is no result: {error!r}"
-            ) from error
-        results[result.id] = result
+            kept = {key: record[key] for key in _KEPT}
+            hashed = record.get("sha256", "")
+            result = Result(arrays=arrays, sha256=hashed, **kept)
+            results[result.id] = result
     return results
 
 
-def resume(folder: Path) -> set[str]:
-    """Ids of the cases that have a result; a line that was cut short is removed."""
+def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
+    """The cases that have no result of theirs; a line cut short is removed."""
     path = folder / RESULTS
     if not path.exists():
-        return set()
+        return list(cases)
     whole, newline, _ = path.read_bytes().rpartition(b"\n")
     path.write_bytes(whole + newline)
-    return {record["id"] for _, record in _lines(path)}
+    done = {record["id"]: record.get("sha256", "") for _, record in _lines(path)}
+    return [case for case in cases if done.get(case.id) not in ("", case.sha256)]
 
 
 def forget_results(folder: Path) -> None:
@@ -142,7 +152,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         return load_file(path)
-    except (OSError, SafetensorError) as error:
+    # AttributeError: a type that safetensors knows and NumPy does not.
+    except (OSError, SafetensorError, AttributeError) as error:
         raise ExchangeError(f"{path} cannot be read: {error}") from error
 
 
@@ -165,8 +176,6 @@ def _case_record(case: Case, file: str) -> dict[str, Any]:
 
 
 def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
-    if record["schema"] != CASE_SCHEMA:
-        raise TypeError(f"schema {record['schema']!r}, not {CASE_SCHEMA!r}")
     return Case(
         id=record["id"],
         clauses=tuple(record["clauses"]),
@@ -181,16 +190,32 @@ def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """The objects of a JSON-lines file with their line numbers.
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """The objects of a JSON-lines file, each with its place, `file:line`.
 
     A last line without its newline was cut short by an interruption and is passed over.
     """
-    for number, line in enumerate(path.read_text("utf-8").split("\n")[:-1], start=1):
-        try:
-            yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ExchangeError(f"{path}:{number} is not JSON: {error}") from error
+    if not path.is_file():
+        raise ExchangeError(f"{path.parent} holds no {path.name}")
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+        place = f"{path}:{number}"
+        with _naming(place):
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise TypeError(f"is a {type(record).__name__}, not an object")
+        yield place, record
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """What is wrong with a line becomes one sentence that names the line."""
+    try:
+        yield
+    except KeyError as error:
+        raise ExchangeError(f"{place}: {error} is missing") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ExchangeError(f"{place}: {error}") from error
 
 
 def _file_name(case_id: str) -> str:

@@ -76,7 +76,12 @@ class Folder:
             ExchangeError: it holds no cases or no results, or damaged ones, or results
                 of a subject that claims a profile that is not known.
         """
-        cases, results = read_cases(path), read_results(path)
+        cases, found = read_cases(path), read_results(path)
+        results = {
+            case.id: found[case.id]
+            for case in cases
+            if case.id in found and found[case.id].is_of(case)
+        }
         said = [result.subject for result in results.values() if result.subject]
         # Of a case that a worker was lost at, only the name is known.
         subject = max(said, key=len, default={"name": path.name})
@@ -92,6 +97,11 @@ class Folder:
     def profile(self) -> str:
         """The precision profile that the subject claims."""
         return str(self.subject.get("profile", DEFAULT_PROFILE))
+
+    def has_done(self, case: Case) -> bool:
+        """Whether the subject has computed the case."""
+        result = self.results.get(case.id)
+        return result is not None and result.status == "done"
 
     @property
     def name(self) -> str:
@@ -109,7 +119,8 @@ class Agreement:
     cases: int
     """Cases that both have done."""
     bitwise: float
-    """The share of their arrays that are equal bit for bit."""
+    """The share of their arrays that are equal bit for bit, but for the sign of 0 and
+    the payload of NaN."""
     worst: float
     """The largest |a − b|, as a share of what the two budgets allow together."""
     where: str
@@ -126,8 +137,7 @@ def agreements(judge: Judge, folders: Sequence[Folder]) -> list[Agreement]:
             cases = [
                 case
                 for case in shared
-                if case.dtype == dtype
-                and all(f.results[case.id].status == "done" for f in (a, b))
+                if case.dtype == dtype and all(f.has_done(case) for f in (a, b))
             ]
             found.append(_agreement(judge, a, b, dtype, cases))
     return found
@@ -139,10 +149,11 @@ def _agreement(
     equal, shares = [], [(0.0, "")]
     for case in cases:
         ours, theirs = a.results[case.id].arrays, b.results[case.id].arrays
-        for name in sorted(set(ours) & set(theirs)):
+        for name in sorted(set(ours) & set(theirs) & set(case.wants)):
             x, y = ours[name].astype(np.float64), theirs[name].astype(np.float64)
-            if name in ("scores", "logits") and x.shape == y.shape:
-                visible = judge.expected(case).visible  # a blocked key has none
+            visible = judge.expected(case).visible
+            if name in ("scores", "logits") and x.shape == y.shape == visible.shape:
+                # A blocked key has none.
                 x, y = np.where(visible, x, 0), np.where(visible, y, 0)
             equal.append(np.array_equal(x, y, equal_nan=True))
             bounds = [judge.bounds(case, folder.profile)[name] for folder in (a, b)]
@@ -171,9 +182,12 @@ class ModelCheck:
 
 
 def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
-    """Every subject's embeddings against float64 attention and against each other."""
+    """Every subject's embeddings against float64 attention and against each other.
+
+    None of them where the model is not installed.
+    """
     ran = [(f.name, f.embedding) for f in folders if f.embedding is not None]
-    if not ran:
+    if not ran or minilm.available() is not None:
         return []
     exact = ("float64 attention", minilm.embed(minilm.exact_attention))
     return [
@@ -181,7 +195,7 @@ def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
             a,
             b,
             float(np.abs(x - y).max()) if x.shape == y.shape else np.inf,
-            minilm.rounding(x.size),
+            minilm.rounding(exact[1].size),
         )
         for (a, x), (b, y) in combinations([*ran, exact], 2)
     ]
@@ -191,7 +205,7 @@ def _share(
     x: np.ndarray, y: np.ndarray, bounds: Sequence[np.ndarray], dtype: np.dtype
 ) -> float:
     """The largest |x − y| as a share of both bounds and both final roundings."""
-    if x.shape != y.shape:
+    if not x.shape == y.shape == bounds[0].shape:
         return np.inf
     with np.errstate(all="ignore"):
         rounding = half_ulp(np.maximum(abs(x), abs(y)), dtype)

@@ -105,7 +105,8 @@ def _from_function(
     call: Any, target: str, framework: str | None, accepts: str | None
 ) -> Subject:
     if not callable(call):
-        raise SubjectError(f"{target!r} is a {type(call).__name__}, not a function")
+        kind = type(call).__name__
+        raise SubjectError(f"{target!r} is no function but of type {kind}")
     if accepts is None:
         keywords = _read_signature(call, target)
     else:

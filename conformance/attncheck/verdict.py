@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from attncheck.budget import half_ulp, interval, output_dtype
-from attncheck.case import STEPS, Case
+from attncheck.case import RESULTS, STEPS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 
@@ -34,6 +34,19 @@ MADE_BY: Mapping[str, tuple[str, ...]] = {
     "lse": ("softmax",),
 }
 """The steps of the spec between each forward result and the one before it."""
+
+BEFORE: Mapping[str, str] = {
+    "logits": "scores",
+    "masked": "logits",
+    "weights": "masked",
+    "output": "weights",
+    "lse": "masked",
+}
+"""The forward result that each is made from."""
+
+
+JUDGED = ("pass", "fail")
+"""The statuses of a case of which some result was compared."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,10 @@ class Verdict:
         shown = {f.name for f in self.findings if f.status != "not judged"}
         if failure is None or failure.name not in MADE_BY or not shown & set(STEPS):
             return None
-        return " or ".join(_active(self.case, MADE_BY[failure.name]))
+        name, steps = failure.name, MADE_BY[failure.name]
+        while (name := BEFORE.get(name, "")) and name not in shown:
+            steps = (*MADE_BY[name], *steps)
+        return " or ".join(_active(self.case, steps))
 
 
 @dataclass(frozen=True)
@@ -103,18 +119,20 @@ class Run:
 
     @cached_property
     def conforms(self) -> bool:
-        """Whether nothing failed and every clause of an applicable case was judged."""
-        statuses = {verdict.status for verdict in self.verdicts}
-        return (
-            statuses <= {"pass", "not applicable", "not judged"} and not self.unjudged
-        )
+        """Whether a case was judged, and every case that applies passes.
+
+        So a case that was refused, or has no result, or none that it wants, does not
+        conform, and every clause that applies was judged.
+        """
+        applicable = {v.status for v in self.verdicts} - {"not applicable"}
+        return applicable == {"pass"}
 
     @cached_property
     def unjudged(self) -> list[str]:
         """Clauses of which a case is applicable but none was judged."""
         applicable = [v for v in self.verdicts if v.status != "not applicable"]
         clauses = {clause for v in applicable for clause in v.case.clauses}
-        judged = {c for v in applicable if v.findings for c in v.case.clauses}
+        judged = {c for v in applicable if v.status in JUDGED for c in v.case.clauses}
         return sorted(clauses - judged)
 
 
@@ -136,32 +154,41 @@ def judge(
     if result.status != "done":
         return Verdict(case, result.status, result.message, seconds=result.seconds)
     findings = tuple(
-        compare(case, name, getattr(expected, name), bounds[name], result, expected)
-        for name in case.wants
+        compare(
+            case,
+            name,
+            result.arrays.get(name),
+            getattr(expected, name),
+            bounds[name],
+            where=expected.visible if name in ("scores", "logits") else True,
+        )
+        for name in RESULTS
+        if name in case.wants
     )
     statuses = {finding.status for finding in findings}
-    status = "fail" if "fail" in statuses else "pass"
+    status, message = "fail" if "fail" in statuses else "pass", ""
     if statuses == {"not judged"}:
-        status = "not judged"
-    return Verdict(case, status, "", findings, result.seconds)
+        status, message = "not judged", "the result holds nothing that the case wants"
+    return Verdict(case, status, message, findings, result.seconds)
 
 
 def compare(
     case: Case,
     name: str,
+    got: np.ndarray | None,
     want: np.ndarray,
     bound: np.ndarray,
-    result: Result,
-    expected: Expected,
+    *,
+    where: np.ndarray | bool = True,
 ) -> Finding:
-    """The finding about one result.
+    """The finding about one result, or about its elements `where` it has some.
 
     An element passes where it lies in [RN(want − bound), RN(want + bound)], RN rounding
     to the result's type; NaN only where NaN is expected.
     """
-    if name not in result.arrays:
+    if got is None:
         return Finding(name, "not judged")
-    got, dtype = result.arrays[name], output_dtype(case, name)
+    dtype = output_dtype(case, name)
     if got.shape != want.shape or got.dtype != dtype:
         return Finding(
             name,
@@ -173,8 +200,7 @@ def compare(
     wide = got.astype(np.float64)
     legal = ((low <= wide) & (wide <= high)) | (np.isnan(wide) & np.isnan(want))
     used = _share(wide, want, bound, dtype)
-    if name in ("scores", "logits"):  # a blocked key has none
-        legal, used = legal | ~expected.visible, np.where(expected.visible, used, 0)
+    legal, used = legal | np.logical_not(where), np.where(where, used, 0)
     if not used.size:
         return Finding(name, "pass")
     used = np.where(legal, used, np.maximum(used, np.nextafter(1, 2)))

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from attncheck import frameworks, minilm
 from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
@@ -22,8 +24,8 @@ from attncheck.exchange import (
     RESULTS,
     Result,
     append_result,
+    pending,
     read_cases,
-    resume,
     write_arrays,
 )
 from attncheck.subject import Subject, SubjectError, lacking, options
@@ -49,15 +51,15 @@ def main(argv: list[str] | None = None) -> int:
             subject = load(target, **arguments)
             described = subject.describe()
         except SubjectError as error:
-            print(error, file=sys.stderr)
+            print(*str(error).split("\n"), file=sys.stderr)  # one line
             return EXIT_SUBJECT
-        done = resume(folder)
         (folder / RESULTS).touch()  # the subject is loaded: what follows is its doing
-        for case in read_cases(folder):
-            if case.id not in done:
-                append_result(folder, run_case(subject, case, described))
+        left = pending(folder, read_cases(folder))
+        # Those that do not apply come first: workers lost in a row are then seen to be.
+        for case in sorted(left, key=lambda case: lacking(subject, case) is None):
+            _append(folder, run_case(subject, case, described))
         if with_model and subject.multi_head is not None:
-            write_arrays(folder / MODEL, {"embedding": embed_with(subject)})
+            write_arrays(folder / MODEL, {"embedding": _embedding(subject)})
     return 0
 
 
@@ -66,7 +68,27 @@ def run_case(subject: Subject, case: Case, described: Mapping[str, Any]) -> Resu
     started = time.perf_counter()
     status, message, arrays = _attempt(subject, case)
     seconds = time.perf_counter() - started
-    return Result(case.id, status, message, arrays, seconds, described)
+    return Result(case.id, status, message, arrays, seconds, described, case.sha256)
+
+
+def _append(folder: Path, result: Result) -> None:
+    """Adds a result; arrays of a type that no file can hold make it an error."""
+    try:
+        append_result(folder, result)
+    except SafetensorError as error:
+        message = f"its arrays cannot be written: {error}"
+        append_result(
+            folder, replace(result, status="error", message=message, arrays={})
+        )
+
+
+def _embedding(subject: Subject) -> np.ndarray:
+    """`embed_with`; an array of no sentence, which agrees with nothing, on an error."""
+    try:
+        return embed_with(subject)
+    except Exception as error:
+        print(f"in the real model: {type(error).__name__}: {error}", file=sys.stderr)
+        return np.zeros((0, 0), np.float32)
 
 
 def embed_with(subject: Subject) -> np.ndarray:
@@ -151,6 +173,9 @@ def _gradients(
     d_out, d_lse = inputs["d_out"], inputs.get("d_lse")
     if subject.grad is not None:
         found = subject.grad(d_out, *arguments[:3], d_lse=d_lse, **keywords)
+        if not isinstance(found, tuple) or len(found) < len(names):
+            must = ", ".join(f"d{name}" for name in names)
+            raise TypeError(f"`grad` must return a tuple of {must}")
     elif framework.vjp is None or (d_lse is not None and "lse" not in subject.returns):
         return {}
     else:

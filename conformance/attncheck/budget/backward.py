@@ -48,9 +48,10 @@ class Slack(NamedTuple):
     """Of the gradient of the scaled scores, likewise, as the products take it."""
 
 
-def gradient_bounds(problem: Problem, forward: Forward) -> dict[str, np.ndarray]:
+def gradient_bounds(
+    problem: Problem, forward: Forward, back: Backward
+) -> dict[str, np.ndarray]:
     """The bound of every gradient by name."""
-    back = _backward(problem, forward)
     slack = _slack(problem, forward, back)
     bounds = {
         "dq": _dq_error(problem, back, slack),
@@ -64,7 +65,7 @@ def gradient_bounds(problem: Problem, forward: Forward) -> dict[str, np.ndarray]
     return bounds
 
 
-def _backward(problem: Problem, forward: Forward) -> Backward:
+def backward_values(problem: Problem, forward: Forward) -> Backward:
     """The exact backward pass, and the weights from a saved log-sum-exp."""
     inputs, live, p = problem.case.inputs, problem.live, problem.weights
     attended = live.any(axis=-1, keepdims=True)
@@ -93,7 +94,7 @@ def _slack(problem: Problem, forward: Forward, back: Backward) -> Slack:
     errors = dp + mean
     # P∘dP and P·D may be formed apart, after a division each by the row sum.
     worked = difference + np.abs(back.dp) + np.abs(back.d_lse) + errors
-    lost = unit.tiny + unit.small(unit.s)
+    lost = unit.tiny + unit.small("s")
     ds = off * (difference + mean) + upper * (dp + 4 * unit.a * worked)
     ds = ds + lost * (difference + errors)
     ds = ds * (1 + unit.s) + unit.s * np.abs(back.ds) + lost
@@ -108,7 +109,7 @@ def _dp_error(problem: Problem, back: Backward) -> np.ndarray:
     unit, width = problem.unit, problem.case.sizes["e"]
     d_out, v = np.abs(back.d_out), np.abs(problem.v)
     relative = compound(
-        gamma(width, unit.a), unit.operand, unit.operand, problem.dropout
+        gamma(width, unit.sum), unit.operand, unit.operand, problem.dropout
     )
     sums = d_out.sum(axis=-1)[..., :, None] + v.sum(axis=-1)[..., None, :]
     error = d_out @ transposed(v) * relative + unit.tiny * (2 * width + 1 + sums)
@@ -116,7 +117,7 @@ def _dp_error(problem: Problem, back: Backward) -> np.ndarray:
     times = 1 + problem.drops
     storing = compound(*[unit.dp] * times)
     error = error * (1 + storing) + storing * np.abs(back.dp)
-    error = error + times * np.maximum(1.0, problem.kept) * unit.small(unit.dp)
+    error = error + times * np.maximum(1.0, problem.kept) * unit.small("dp")
     return np.where(problem.live, error, 0.0)
 
 
@@ -129,15 +130,15 @@ def _mean_error(
     """
     unit, sizes = problem.unit, problem.case.sizes
     d_out, out = np.abs(back.d_out), np.abs(finite(problem.expected.heads))
-    stored = heads + half_ulp(out + heads, DTYPES[problem.case.dtype])
-    error = stored + gamma(sizes["e"], unit.a) * (out + stored)
+    stored = heads
+    if unit.o:
+        stored = heads + half_ulp(out + heads, DTYPES[problem.case.dtype])
+    error = stored + gamma(sizes["e"], unit.sum) * (out + stored)
     by_output = (d_out * error + unit.tiny * (out + d_out)).sum(axis=-1, keepdims=True)
     by_output = by_output + problem.floor(sizes["e"])
-    rounded = compound(
-        unit.p if unit.s else 0.0, gamma(sizes["j"] + 2 * problem.rescales, unit.a)
-    )
+    rounded = compound(unit.p if unit.s else 0.0, gamma(problem.row_terms, unit.sum))
     spread = back.excess + rounded * back.upper
-    spread = spread + np.where(problem.live, unit.tiny + unit.small(unit.s), 0.0)
+    spread = spread + np.where(problem.live, unit.tiny + unit.small("s"), 0.0)
     by_weights = spread * (np.abs(back.dp) + dp) + problem.weights * dp
     by_weights = by_weights.sum(axis=-1, keepdims=True) + problem.floor(sizes["j"])
     error = np.maximum(by_output, by_weights)
@@ -178,7 +179,7 @@ def _small_dx(problem: Problem) -> np.ndarray:
     unit, cap = problem.unit, problem.case.softcap
     times = 1 + 4 * (unit.s > 0)
     factor = max(1.0, problem.scale) / min(1.0, cap or 1.0)
-    lost = factor * times * (unit.small(unit.ds) + unit.tiny)
+    lost = factor * times * (unit.small("ds") + unit.tiny)
     return np.where(problem.live, lost, 0.0)
 
 
@@ -188,7 +189,8 @@ def _dq_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     p = problem.weights * (1 - problem.tanh**2)
     worst = _dx(problem, back) + slack.dx + p * slack.mean
     # Beyond the sum: the softcap's factors and the scale.
-    spread = slack.dx + gamma(keys + 6, unit.a) * worst
+    summing = compound(gamma(keys, unit.sum), gamma(6, unit.a))
+    spread = slack.dx + summing * worst
     spread = problem.scale * spread + _small_dx(problem)
     common = problem.scale * slack.mean * np.abs(p @ problem.k)
     flushed = problem.scale * unit.tiny * worst.sum(axis=-1, keepdims=True)
@@ -203,7 +205,7 @@ def _dk_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     rows = sizes["g"] * sizes["i"]
     p = problem.weights * (1 - problem.tanh**2)
     worst = _dx(problem, back) + slack.dx + p * slack.mean
-    summing = compound(gamma(rows + 6, unit.a), unit.heads)
+    summing = compound(gamma(rows, unit.sum), gamma(6, unit.a), unit.heads)
     spread = slack.dx + p * slack.mean + summing * worst
     spread = problem.scale * spread + _small_dx(problem)
     error = transposed(spread) @ np.abs(problem.q)
@@ -220,7 +222,8 @@ def _dv_error(problem: Problem, back: Backward) -> np.ndarray:
         unit.p,
         unit.operand,
         unit.operand,
-        gamma(rows + 2, unit.a),
+        gamma(rows, unit.sum),
+        gamma(2, unit.a),
         problem.dropout,
         unit.s if problem.drops else 0.0,
         unit.heads,
@@ -237,17 +240,17 @@ def _dbias_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     unit, shape = problem.unit, problem.case.inputs["bias"].shape
     error = slack.ds + problem.weights * slack.mean
     error = error * (1 + unit.ds) + unit.ds * np.abs(back.ds)
-    lost = unit.tiny + unit.small(unit.ds)
+    lost = unit.tiny + unit.small("ds")
     error = error + np.where(problem.live, lost, 0.0)
     summed = prod(problem.live.shape) // max(prod(shape), 1)
-    summing = gamma(summed - 1, unit.a) if summed > 1 else 0.0
+    summing = gamma(summed - 1, unit.sum) if summed > 1 else 0.0
     return sum_to(error + summing * (np.abs(back.ds) + error), shape)
 
 
 def _over_group(problem: Problem, error: np.ndarray) -> np.ndarray:
     """`b n j x` → `b h j x`, 0 where no row of the group attends the key."""
     attended = transposed(np.any(problem.live, axis=-2, keepdims=True))
-    stored = problem.unit.small(problem.unit.heads)
+    stored = problem.unit.small("heads")
     error = np.where(attended, error + stored, 0.0)
     b, _, j, x = error.shape
     h, g = problem.case.sizes["h"], problem.case.sizes["g"]

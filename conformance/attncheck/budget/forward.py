@@ -76,10 +76,9 @@ def forward_bounds(problem: Problem, errors: Forward) -> dict[str, np.ndarray]:
 
 def _scores(problem: Problem) -> Scores:
     """Errors of the scores, step by step."""
-    width = problem.case.sizes["d"]
-    raw = _product_error(problem, 1.0, roundings=width, stored=1)
-    # Five more: the scale, its root, and the two products that put it on q and on k.
-    scaled = _product_error(problem, problem.scale, roundings=width + 5, stored=2)
+    raw = _product_error(problem, 1.0, scalings=0, stored=1)
+    # The scale, its root, and the two products that put it on q and on k.
+    scaled = _product_error(problem, problem.scale, scalings=5, stored=2)
     tanh, capped = _softcap_error(problem, scaled)
     logits = np.where(problem.scored, _bias_error(problem, capped), 0.0)
     exponent, reach = _exponent_error(problem, logits)
@@ -87,19 +86,21 @@ def _scores(problem: Problem) -> Scores:
 
 
 def _product_error(
-    problem: Problem, scale: float, *, roundings: int, stored: int
+    problem: Problem, scale: float, *, scalings: int, stored: int
 ) -> np.ndarray:
     """Error of scale · q·k, the scale put on q, on k, on both or on the product."""
     unit, width = problem.unit, problem.case.sizes["d"]
     q, k = np.abs(problem.q), np.abs(problem.k)
     q_error, k_error, _ = problem.projection_errors
     relative = compound(
-        gamma(roundings, unit.a), unit.operand, unit.operand, unit.s, unit.s
+        gamma(width, unit.dot),
+        gamma(scalings, unit.a),
+        *[unit.operand, unit.s] * 2,
     )
     error = (q + q_error) @ transposed(k + k_error) * relative
     error += q_error @ transposed(k + k_error) + q @ transposed(k_error)
     # An operand may be flushed, or underflow when the scale is put on it.
-    lost = unit.tiny + unit.small(unit.s)
+    lost = unit.tiny + unit.small("s")
     sums = q.sum(axis=-1)[..., :, None] + k.sum(axis=-1)[..., None, :]
     underflow = lost * (1 + max(1.0, scale) * (2 * width + sums))
     storing = compound(*[unit.s] * stored)
@@ -124,7 +125,7 @@ def _softcap_error(
     slope = np.minimum(1.0, 1 - tanh**2 + shift)
     # The cap's own rounding, its inverse, the product; log2(e) on the way out.
     relative = compound(unit.tanh, gamma(7, unit.a), *[unit.s] * 2)
-    absolute = unit.exp / 2 + 3 * unit.a + unit.tiny + unit.small(unit.s)
+    absolute = unit.exp / 2 + 3 * unit.a + unit.tiny + unit.small("s")
     error = (slope * shift + absolute) * (1 + relative) + relative * tanh
     return error, cap * (error * (1 + unit.s) + unit.s * tanh)
 
@@ -165,7 +166,7 @@ def _exponent_error(
         error
         + unit.exp
         + 12 * unit.a * np.maximum(np.abs(logits) + error, reach)
-        + problem.rescales * (unit.exp + 2 * unit.a)
+        + problem.changes * (unit.exp + 2 * unit.a)
         + (unit.log + 2 * unit.a) * (problem.log_keys + SHIFT)
         + 12 * unit.a
     )
@@ -178,8 +179,8 @@ def _weights(problem: Problem, scores: Scores) -> Weights:
     upper, excess = raised(problem.exponent, scores.exponent)
     lower = np.exp(problem.exponent - scores.exponent)
     deficit = problem.weights * -np.expm1(-scores.exponent)
-    summing = compound(gamma(keys + 2 * problem.rescales, unit.a), unit.row_sum)
-    underflow = keys * (unit.tiny + unit.small(unit.row_sum))
+    summing = compound(gamma(problem.row_terms, unit.sum), unit.row_sum)
+    underflow = keys * (unit.tiny + unit.small("row_sum"))
 
     def off(difference: np.ndarray, total: np.ndarray) -> np.ndarray:
         sums = difference + summing * total
@@ -200,7 +201,7 @@ def _weights_error(problem: Problem, weights: Weights) -> np.ndarray:
     # Weights are returned in the accumulator, unless all that has a name is stored.
     rounding = compound(gamma(3, unit.a), unit.p if unit.s else 0.0)
     error = weights.excess + rounding * weights.upper + problem.weights * weights.over
-    underflow = 2 * unit.tiny + unit.small(unit.s)
+    underflow = 2 * unit.tiny + unit.small("s")
     return np.where(problem.live, error / _left(weights.under) + underflow, 0.0)
 
 
@@ -217,7 +218,8 @@ def _heads_error(problem: Problem, weights: Weights) -> np.ndarray:
         unit.p,
         unit.operand,
         unit.operand,
-        gamma(keys + 2 * problem.rescales + 2, unit.a),
+        gamma(problem.row_terms, unit.sum),
+        gamma(2, unit.a),
         problem.dropout,
         unit.s if problem.drops else 0.0,
     )
@@ -260,9 +262,9 @@ def _merge_error(problem: Problem, heads: np.ndarray) -> np.ndarray:
     w = np.abs(arrays["w_o"].astype(np.float64))
     out = np.abs(finite(problem.expected.heads))
     if unit.s:
-        heads = heads * (1 + unit.s) + unit.s * out + unit.eta
+        heads = heads * (1 + unit.s) + unit.s * out + unit.small("s")
     terms = w.shape[0] * w.shape[1]
-    relative = compound(gamma(terms + 1, unit.a), unit.operand, unit.operand)
+    relative = compound(gamma(terms, unit.sum), unit.a, unit.operand, unit.operand)
     through = np.einsum("bnie,nec->bic", heads, w, optimize=True)
     total = np.einsum("bnie,nec->bic", out + heads, w, optimize=True)
     total = total + np.abs(arrays.get("b_o", np.zeros(1)).astype(np.float64))

@@ -25,6 +25,8 @@ class Problem:
     case: Case
     expected: Expected
     unit: Units
+    random: bool = False
+    """Whether its logits come in no order that favours ever greater maxima."""
 
     @cached_property
     def scored(self) -> np.ndarray:
@@ -128,6 +130,24 @@ class Problem:
         return -(-self.case.sizes["j"] // TILE)
 
     @property
+    def row_terms(self) -> int:
+        """Roundings of a sum over the keys: its terms, and two a rescale."""
+        return self.case.sizes["j"] + 2 * self.rescales
+
+    @cached_property
+    def changes(self) -> np.ndarray | int:
+        """How often the running maximum, and with it the rescale factor, may change.
+
+        Of random data: as often as a row's logits have a new maximum, read from either
+        end, `b n i 1`.
+        """
+        if not self.random:
+            return self.rescales
+        logits = np.where(self.live, self.logits, -np.inf)
+        records = np.maximum(_records(logits), _records(logits[..., ::-1]))
+        return np.minimum(records, self.rescales)
+
+    @property
     def log_keys(self) -> float:
         """ln j."""
         return float(np.log(max(self.case.sizes["j"], 1)))
@@ -135,7 +155,7 @@ class Problem:
     @property
     def lost(self) -> float:
         """Absolute error of a weight that underflows, in the accumulator or storage."""
-        return self.unit.tiny + self.unit.small(self.unit.p) * (1 + self.drops)
+        return self.unit.tiny + self.unit.small("p") * (1 + self.drops)
 
     def floor(self, terms: int) -> float:
         """Underflow of a sum: products, additions, rescales and the last roundings."""
@@ -144,6 +164,12 @@ class Problem:
     def per_head(self, array: np.ndarray) -> np.ndarray:
         """`b h j x` → `b n j x`."""
         return np.repeat(array, self.case.sizes["g"], axis=1)
+
+
+def _records(logits: np.ndarray) -> np.ndarray:
+    """How often a row has a new maximum, `b n i 1`."""
+    top = np.maximum.accumulate(logits, axis=-1)
+    return 1 + (top[..., 1:] > top[..., :-1]).sum(axis=-1, keepdims=True)
 
 
 def finite(array: np.ndarray) -> np.ndarray:
@@ -161,8 +187,10 @@ def _projection_error(
     b = np.abs(arrays.get(bias, np.zeros((1, 1))).astype(np.float64))[:, None, :]
     width = x.shape[-1]
     total = np.einsum("bjm,mhd->bhjd", x, w, optimize=True) + b
-    relative = compound(gamma(width + 1, unit.a), unit.operand, unit.operand, unit.s)
+    relative = compound(
+        gamma(width, unit.sum), unit.a, unit.operand, unit.operand, unit.s
+    )
     flushed = unit.tiny * (
         x.sum(axis=-1)[:, None, :, None] + w.sum(axis=0)[None, :, None, :]
     )
-    return total * relative + flushed + problem.floor(width) + unit.small(unit.s)
+    return total * relative + flushed + problem.floor(width) + unit.small("s")

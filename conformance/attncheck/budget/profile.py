@@ -63,9 +63,17 @@ PROFILES = {
 
 
 class Units(NamedTuple):
-    """A profile resolved for a case: plain numbers, in the letters of the formulas."""
+    """A profile resolved for a case: plain numbers, in the letters of the formulas.
+
+    Every number can be set to 0 alone, to see what the others leave of a bound.
+    """
 
     a: float
+    """Of every elementwise operation in the accumulator."""
+    dot: float
+    """Of the sums that make scores, likewise in the accumulator."""
+    sum: float
+    """Of all other sums."""
     p: float
     ds: float
     dp: float
@@ -76,14 +84,18 @@ class Units(NamedTuple):
     log: float
     tanh: float
     row_sum: float
+    o: float
+    """Of the output, which the backward pass may read from storage."""
     eta: float
     """Absolute error of rounding a small number to storage."""
     tiny: float
     """Absolute error of underflow in the accumulator, of an operand or a result."""
+    stored: frozenset[str]
+    """Which of the letters above stand for a rounding to storage."""
 
-    def small(self, rounding: float) -> float:
-        """Absolute error of a small number that `rounding`, if any, puts in storage."""
-        return self.eta if rounding else 0.0
+    def small(self, letter: str) -> float:
+        """Absolute error of a small number that is kept in storage, if it is."""
+        return self.eta if letter in self.stored else 0.0
 
 
 def units(case: Case, profile: Profile) -> Units:
@@ -95,19 +107,25 @@ def units(case: Case, profile: Profile) -> Units:
         return unit_roundoff(storage) if rounding == "storage" else float(rounding)
 
     flushes = profile.flush_to_zero or profile.operands > 0
-    p = unit(profile.weights)
+    rounded = {
+        "p": unit(profile.weights),
+        "ds": unit(profile.d_logits),
+        "dp": unit(profile.d_weights),
+        "s": unit(profile.scores),
+        "heads": unit(profile.d_heads) if case.sizes["g"] > 1 else 0.0,
+        "row_sum": unit(profile.weights) if profile.row_sum_of_rounded else 0.0,
+    }
     return Units(
         a=u,
-        p=p,
-        ds=unit(profile.d_logits),
-        dp=unit(profile.d_weights),
-        s=unit(profile.scores),
-        heads=unit(profile.d_heads) if case.sizes["g"] > 1 else 0.0,
+        dot=u,
+        sum=u,
+        **rounded,
+        o=unit_roundoff(storage),
         operand=0.0 if case.dtype == "F64" else profile.operands,
         exp=in_exponent(4 * u if profile.exp is None else profile.exp),
         log=4 * u if profile.log is None else profile.log,
         tanh=4 * u if profile.tanh is None else profile.tanh,
-        row_sum=p if profile.row_sum_of_rounded else 0.0,
         eta=float(half_ulp(np.zeros(()), storage)) if storage.itemsize == 2 else 0.0,
         tiny=float(info.smallest_normal if flushes else info.smallest_subnormal),
+        stored=frozenset(letter for letter, value in rounded.items() if value),
     )

@@ -11,10 +11,13 @@ Every module here has the same functions:
 * `describe()`: version and device in words.
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+import numpy as np
 
 NAMES = tuple(
     sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__")
@@ -29,3 +32,19 @@ def adapter(name: str) -> ModuleType:
 def installed() -> list[str]:
     """The frameworks that can be imported here, found without importing them."""
     return [name for name in NAMES if find_spec(name)]
+
+
+def as_numpy(array: object) -> np.ndarray:
+    """The NumPy array of any framework's array, on any device.
+
+    Raises:
+        TypeError: it is no array of a framework that is known here.
+    """
+    for name in NAMES:
+        # An array of a framework exists only where that framework is imported.
+        if name in sys.modules and (framework := adapter(name)).is_native(array):
+            return framework.to_numpy(array)
+    raise TypeError(
+        f"not an array of {', '.join(NAMES)}, but {type(array).__module__}."
+        f"{type(array).__name__}"
+    )

@@ -19,6 +19,7 @@ def as_html(report: Mapping[str, Any]) -> str:
     )
     environment.filters |= {
         "share": words.share,
+        "of_budget": words.of_budget,
         "percent": words.percent,
         "amount": words.amount,
         "element": words.element,

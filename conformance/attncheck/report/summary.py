@@ -11,8 +11,6 @@ from attncheck.verdict import Finding, Run, Verdict
 
 SCHEMA = "attncheck-report/1"
 
-JUDGED = ("pass", "fail")
-
 
 def summary(
     runs: Sequence[Run],
@@ -43,7 +41,7 @@ def summary(
 
 
 def _subject(run: Run) -> dict[str, Any]:
-    failures = [v for v in run.verdicts if v.status not in (*JUDGED[:1], *_SILENT)]
+    failures = [v for v in run.verdicts if v.status not in ("pass", "not applicable")]
     return {
         **run.subject,
         "conforms": run.conforms,
@@ -57,9 +55,6 @@ def _subject(run: Run) -> dict[str, Any]:
         "failures": [_failure(verdict) for verdict in _simplest_first(failures)],
         "seconds": sum(verdict.seconds for verdict in run.verdicts),
     }
-
-
-_SILENT = ("not applicable", "not judged")
 
 
 def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
@@ -110,11 +105,12 @@ def _failure(verdict: Verdict) -> dict[str, Any]:
         "message": verdict.message,
         "step": verdict.step,
         "results": [f.name for f in verdict.findings if f.status == "fail"],
-        "first": _finding(finding) if finding else None,
+        "first": finding_record(finding) if finding else None,
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """A finding as part of a document."""
     return {
         "name": finding.name,
         "used": finding.used,

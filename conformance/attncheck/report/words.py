@@ -6,11 +6,17 @@ from typing import Any
 
 
 def share(used: float | str) -> str:
-    """`37.0 %` of a budget, `8.1e+05 ×` it, or more than any number of times."""
+    """`37.0 %` of a budget, or `81 ×` it; infinity is `∞ ×`."""
     value = float(used)
     if math.isinf(value):
         return "∞ ×"
-    return f"{value:.1%}".replace("%", " %") if value < 10 else f"{value:.1e} ×"
+    return f"{100 * value:.1f} %" if value < 10 else f"{value:.2g} ×"
+
+
+def of_budget(used: float | str) -> str:
+    """`37.0 % of the budget`, or `81 × the budget`."""
+    words = share(used)
+    return f"{words} of the budget" if words.endswith("%") else f"{words} the budget"
 
 
 def percent(value: float | str) -> str:
@@ -35,15 +41,12 @@ def element(finding: Mapping[str, Any]) -> str:
     got, want, ulps = (float(worst[key]) for key in ("got", "expected", "ulps"))
     text = f"{finding['name']}[{index}]: got {got:.9g}, expected {want:.9g}"
     if math.isfinite(float(finding["used"])):
-        return f"{text} ({ulps:.3g} ulps, {share(finding['used'])} of the budget)"
+        return f"{text} ({ulps:.3g} ulps, {of_budget(finding['used'])})"
     return f"{text} (must be exact)" if math.isfinite(got) else text
 
 
 def counts(cell: Mapping[str, Any]) -> str:
     """`60 of 62`: cases that pass, of those that apply."""
-    applicable = sum(
-        number
-        for status, number in cell["counts"].items()
-        if status not in ("not applicable", "not judged")
-    )
-    return f"{cell['counts'].get('pass', 0)} of {applicable}"
+    numbers = cell["counts"]
+    applicable = sum(numbers.values()) - numbers.get("not applicable", 0)
+    return f"{numbers.get('pass', 0)} of {applicable}"

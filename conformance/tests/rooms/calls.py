@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import HealthCheck, settings
 
-from attncheck.case import DTYPES, FORWARD, GRADIENTS, Case
+from attncheck.case import DTYPES, GRADIENTS, Case
 from attncheck.definition import expected
 
 PRIMES = {"b": 2, "h": 3, "g": 5, "i": 7, "j": 11, "d": 13, "e": 17}
@@ -16,7 +16,7 @@ UNIT = {"F64": 2.0**-53, "F32": 2.0**-24, "BF16": 2.0**-24, "F16": 2.0**-24}
 
 # The fixture `room` holds no state that an example could change.
 repeatable = settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     database=None,
@@ -24,10 +24,10 @@ repeatable = settings(
 )
 
 
-def draw(dtype="F64", *, seed=0, sizes=PRIMES, bias="", mask=None, **options) -> Case:
+def draw(dtype="F64", *, seed=0, sizes=PRIMES, bias=None, mask=None, **options) -> Case:
     """A case of normal numbers.
 
-    `bias` names the axes that are full, of `b n i j`; the others are 1.
+    `bias` names the axes of `b n i j` that are full, the others are 1; None: no bias.
     """
     rng = np.random.default_rng(seed)
     size = sizes | {"n": sizes["h"] * sizes["g"]}
@@ -41,7 +41,7 @@ def draw(dtype="F64", *, seed=0, sizes=PRIMES, bias="", mask=None, **options) ->
     inputs["d_out"] = normal("bnie")
     wide = np.float64 if dtype == "F64" else np.float32
     inputs["d_lse"] = rng.normal(size=[size[a] for a in "bni"]).astype(wide)
-    if bias is not None and bias != "":
+    if bias is not None:
         inputs["bias"] = normal("bnij", kept=bias)
     if mask is not None:
         inputs["mask"] = mask
@@ -96,8 +96,9 @@ def tolerance(case: Case) -> dict[str, np.ndarray]:
 
 
 def roundings(case: Case) -> int:
-    """Sums over every axis, and at most 4 roundings for each of what is done once an
-    entry: scale, softcap, bias, shift, exponential, quotient, dropout, softmax's vjp."""
+    """On the longest way: sums over every axis, and at most 4 for each of what is done
+    once an entry: scale, softcap, bias, shift, exponential, quotient, dropout, vjp.
+    """
     size = case.sizes
     return size["d"] + size["e"] + 2 * size["j"] + size["g"] * size["i"] + 32
 
@@ -138,7 +139,7 @@ def _magnitudes(case: Case) -> dict[str, np.ndarray]:
 
 
 def _slope(case, want, scaled, share):
-    """1 − tanh²(x / c), which moves by less than 1/c a unit of x; two roundings of 1."""
+    """1 − tanh²(x / c); it moves by less than 1/c a unit of x; 1 is rounded twice."""
     if case.softcap is None:
         return 1
     x = case.scale_value * np.where(want.visible, want.scores, 0)
@@ -151,16 +152,18 @@ def _per_head(x: np.ndarray, g: int) -> np.ndarray:
     return x.reshape(b, n // g, g, *rest).sum(axis=2)
 
 
-def assert_defined(case: Case, results: dict[str, np.ndarray], like: Case | None = None):
-    """Every result is the definition's, within the tolerance.
+def assert_defined(
+    case: Case, results: dict[str, np.ndarray], like: Case | None = None
+):
+    """All `results` are the definition's, within the tolerance.
 
     `like` is a case with the same expected values, where that of `case` holds numbers
     that are not finite.
     """
     want, allowed = expected(like or case), tolerance(like or case)
-    names = [name for name in (*FORWARD, *GRADIENTS) if name in allowed]
-    for name in names:
-        _assert_within(name, results[name], getattr(want, name), allowed[name], case)
+    for name, array in results.items():
+        if array is not None:
+            _assert_within(name, array, getattr(want, name), allowed[name], case)
 
 
 def _assert_within(name, got, want, allowed, case):
@@ -169,14 +172,16 @@ def _assert_within(name, got, want, allowed, case):
     same = (got == want) | (np.isnan(want) & np.isnan(got))
     rounded = name in ("output", *GRADIENTS) and case.dtype in ("F16", "BF16")
     wide = got.astype(np.float64)
-    room = allowed + (_half_ulp(want, case.dtype) if rounded else 0)
+    if rounded:
+        allowed = allowed + _half_ulp(abs(want) + allowed, case.dtype)
     with np.errstate(invalid="ignore"):  # −∞ − −∞, which `same` has seen
-        near = abs(wide - want) <= room
+        near = abs(wide - want) <= allowed
     wrong = np.argwhere(np.broadcast_to(seen & ~(same | near), got.shape))
-    assert not len(wrong), f"{name}{wrong[0]}: {got[tuple(wrong[0])]}, not {want[tuple(wrong[0])]}"
+    for at in map(tuple, wrong[:1]):
+        raise AssertionError(f"{name}{list(at)} is {got[at]}, not {want[at]}")
 
 
 def _half_ulp(x, dtype):
-    """Half the distance to the next number of a 16-bit type, at most."""
+    """Half the distance between numbers of a 16-bit type, at most, up to x ≥ 0."""
     bits, least = {"F16": (11, 2.0**-24), "BF16": (8, 2.0**-133)}[dtype]
-    return np.maximum(abs(x) * 2.0**-bits, least / 2) * 1.01
+    return np.maximum(x * 2.0**-bits, least / 2)

@@ -32,11 +32,6 @@ def test_keys_have_no_order(room, seed, order):
     assert_defined(case, results)
 
 
-def weights_are_within(got, want):
-    """Sums of at most J + 8 roundings of terms that sum to 1."""
-    return (abs(got - want) <= (J + 8) * 2.0**-53).all()
-
-
 @repeatable
 @given(seeds)
 def test_values_of_one_give_one_and_none_gives_zero(room, seed):
@@ -44,7 +39,10 @@ def test_values_of_one_give_one_and_none_gives_zero(room, seed):
     mask[0, 0, 0] = False
     case = draw(seed=seed, mask=mask)
     output = run(room, change(case, v=np.ones((B, H, J, E))))["output"]
-    assert weights_are_within(output, mask.any(axis=-1)[..., None])
+    # J − 1 roundings in the total, J in the sum of the quotients, 1 in each, and the
+    # products of errors.
+    bound = (2 * J + 1) * 2.0**-53
+    assert (abs(output - mask.any(axis=-1)[..., None]) <= bound).all()
 
 
 @repeatable
@@ -60,23 +58,7 @@ def test_the_identity_as_values_reads_the_weights(room, seed):
 @given(seeds, st.integers(-3, 3), st.integers(0, 4), st.integers(0, J))
 def test_masks_compose(room, seed, offset, left, count):
     case = draw(seed=seed)
-    b, n, i, j = np.indices(SHAPE)
+    _, _, i, j = np.indices(SHAPE)
     by_hand = ((j <= i + offset) | (j < count)) & ~((i - left <= j) & (j <= i))
     mask = (causal(offset) | prefix(count)) & ~window(left, 0)
     assert_defined(change(case, mask=by_hand), run(room, case, mask=mask))
-
-
-@repeatable
-@given(seeds, st.floats(-30, 30))
-def test_a_constant_added_to_a_row_moves_its_log_sum_exp_only(room, seed, constant):
-    case = draw(seed=seed)
-    results = run(room, change(case, bias=np.full((1, 1, 1, 1), constant)))
-    results["lse"] = results["lse"] - constant
-    shifted = change(case, bias=np.full((1, 1, 1, 1), constant))
-    results = {name: results[name] for name in results if name != "dbias"}
-    want = run(room, case)
-    room_for = {"weights": 1, "output": abs(case.inputs["v"]).max(), "lse": 1}
-    for name, magnitude in room_for.items():
-        bound = 2 * 2.0**-53 * (200 + 8 * (abs(constant) + abs(want["logits"]).max()))
-        assert (abs(results[name] - want[name]) <= bound * magnitude).all(), name
-    assert shifted.inputs["bias"].shape == (1, 1, 1, 1)

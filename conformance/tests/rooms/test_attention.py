@@ -1,5 +1,6 @@
 """Every result of `attention_steps` and `attention_vjp` is the definition's."""
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -61,18 +62,23 @@ def test_every_result_is_the_definitions(room, call):
     assert_defined(case, run(room, case))
 
 
-@pytest.mark.parametrize("bias", ["".join(x) for x in product(*zip("bnij", [""] * 4, strict=True))])
-def test_a_bias_broadcasts_over_any_axes(room, bias):
-    case = draw(bias=None)
-    shape = [size if axis in bias else 1 for axis, size in zip("bnij", FULL, strict=True)]
-    case = change(case, bias=np.random.default_rng(3).normal(size=shape))
-    assert_defined(case, run(room, case))
+SUBSETS = ["".join(axes) for axes in product(*zip("bnij", [""] * 4, strict=True))]
 
 
-@pytest.mark.parametrize("extras", [{}, {"bias": "nj", "mask": coin(1, 1, 1, 1)}])
+@pytest.mark.parametrize("axes", SUBSETS)
+def test_a_bias_broadcasts_over_any_axes(room, axes):
+    case = draw(bias=axes)
+    results = run(room, case)
+    assert results["dbias"].shape == case.inputs["bias"].shape
+    assert_defined(case, results)
+
+
 @pytest.mark.parametrize("axes", ["b", "i", "j", "bij"])
-def test_no_batch_no_queries_or_no_keys(room, axes, extras):
-    case = draw(sizes=sizes(**dict.fromkeys(axes, 0)), **extras)
+@pytest.mark.parametrize("masked", [False, True])
+def test_no_batch_no_queries_or_no_keys(room, axes, masked):
+    size = sizes(**dict.fromkeys(axes, 0))
+    mask = np.ones([size["b"], N, size["i"], size["j"]], bool) if masked else None
+    case = draw(sizes=size, bias="nj" if masked else None, mask=mask)
     results = run(room, case)
     assert_defined(case, results)
     if axes == "j":
@@ -80,11 +86,15 @@ def test_no_batch_no_queries_or_no_keys(room, axes, extras):
         assert (results["lse"] == -np.inf).all()
 
 
-@pytest.mark.parametrize("axes", ["b", "i", "j"])
-def test_empty_axes_and_a_full_mask(room, axes):
-    shape = [0 if axis in axes else size for axis, size in zip("bnij", FULL, strict=True)]
-    case = draw(sizes=sizes(**dict.fromkeys(axes, 0)), mask=np.ones(shape, bool))
-    assert_defined(case, run(room, case))
+def test_scores_and_logits_are_those_before_the_mask(room):
+    mask = coin(*FULL)
+    assert mask.any(axis=3).all()
+    assert mask.any(axis=2).all()
+    case = draw(bias="nij", mask=mask)
+    masked, free = run(room, case), run(room, change(case, mask=None))
+    for name in ("scores", "logits"):
+        assert (masked[name] == free[name]).all()
+    assert (masked["masked"] == np.where(mask, free["logits"], -np.inf)).all()
 
 
 def test_no_gradient_of_the_log_sum_exp_counts_as_zero(room):
@@ -105,9 +115,13 @@ def test_types_and_shapes(room, dtype):
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 def test_16_bit_results_are_rounded_once(room, dtype):
     mask, keep = coin(*FULL), coin(*FULL)
-    case = draw(dtype, bias="ij", mask=mask, softcap=2.0, dropout_rate=0.5, dropout_keep=keep)
+    case = draw(
+        dtype, bias="ij", mask=mask, softcap=2.0, dropout_rate=0.5, dropout_keep=keep
+    )
     wide = {k: x.astype(np.float32) for k, x in case.inputs.items() if x.dtype != bool}
-    exact = run(room, change(draw("F32", softcap=2.0, dropout_rate=0.5), **case.inputs | wide))
+    exact = run(
+        room, change(draw("F32", softcap=2.0, dropout_rate=0.5), **case.inputs | wide)
+    )
     for name, array in run(room, case).items():
         assert (array == exact[name].astype(array.dtype)).all(), name
 
@@ -127,6 +141,11 @@ def test_the_default_scale_is_one_over_the_root_of_the_width(room):
             assert (array == explicit[name]).all()
 
 
+def test_numbers_may_be_fractions(room):
+    case = draw(scale=1 / 3, softcap=2.5)
+    assert_defined(case, run(room, case, scale=Fraction(1, 3), softcap=Fraction(5, 2)))
+
+
 PREDICATES = {
     "causal": causal(),
     "lower-right": causal(FULL[3] - FULL[2]),
@@ -136,9 +155,11 @@ PREDICATES = {
     "unbounded window": window(None, None),
     "prefix": causal() | prefix([2, 4]),
     "padding": padding([3, 11]),
-    "segments": segments(RNG.integers(0, 2, (2, 7)), RNG.integers(0, 2, (2, 11)).tolist()),
+    "segments": segments(
+        RNG.integers(0, 2, (2, 7)), RNG.integers(0, 2, (2, 11)).tolist()
+    ),
     "all together": (causal(2) & padding((5, 9)) | ~window(3, 3, [0, 1])) & ~prefix(1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mask", PREDICATES.values(), ids=PREDICATES)
@@ -152,7 +173,9 @@ def test_a_predicate_is_the_mask_that_it_describes(room, mask):
 
 
 def test_a_plain_callable_is_a_mask(room):
-    case = draw("F32", mask=np.fromfunction(lambda b, n, i, j: (n % 2 == 1) | (j < 4), FULL))
+    case = draw(
+        "F32", mask=np.fromfunction(lambda b, n, i, j: (n % 2 == 1) | (j < 4), FULL)
+    )
     by_call = run(room, case, mask=lambda b, n, i, j: (n % 2 == 1) | (j < 4))
     for name, array in run(room, case).items():
         if array is not None:
@@ -161,7 +184,9 @@ def test_a_plain_callable_is_a_mask(room):
 
 
 def test_no_argument_is_changed(room):
-    case = draw("F32", bias="nj", mask=coin(*FULL), dropout_rate=0.5, dropout_keep=coin(*FULL))
+    case = draw(
+        "F32", bias="nj", mask=coin(*FULL), dropout_rate=0.5, dropout_keep=coin(*FULL)
+    )
     arrays = {name: room.array(array) for name, array in case.inputs.items()}
     q, k, v, d_out = (arrays[name] for name in ("q", "k", "v", "d_out"))
     keywords = {name: arrays[name] for name in ("mask", "bias", "dropout_keep")}

@@ -83,7 +83,10 @@ def test_removing_a_hidden_key_changes_nothing(room):
         bias=inputs["bias"][..., kept],
     )
     whole = run(room, case)
-    without = {"weights": whole["weights"][..., kept], "dbias": whole["dbias"][..., kept]}
+    without = {
+        "weights": whole["weights"][..., kept],
+        "dbias": whole["dbias"][..., kept],
+    }
     without |= {name: whole[name][:, :, kept] for name in ("dk", "dv")}
     without |= {name: whole[name][..., kept] for name in ("scores", "logits", "masked")}
     assert_defined(short, whole | without)
@@ -120,7 +123,10 @@ def test_an_empty_row_gives_zero_and_adds_nothing(room, poison):
 @pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS)
 def test_with_no_key_left_nothing_at_all_reaches_a_result(room, poison):
     case = draw(mask=np.zeros((1, 1, 1, 1), bool), bias="nj")
-    case = change(case, **{x: np.full_like(case.inputs[x], poison) for x in case.inputs if x != "mask"})
+    case = change(
+        case,
+        **{x: np.full_like(case.inputs[x], poison) for x in case.inputs if x != "mask"},
+    )
     results = run(room, case)
     assert_empty(results, ...)
     for name in GRADIENTS:
@@ -135,6 +141,18 @@ def test_a_bias_of_minus_infinity_has_no_weight_and_no_gradient(room):
     assert_defined(case, results)
     assert (results["weights"][lowered] == 0).all()
     assert (results["dbias"][lowered] == 0).all()
+
+
+@pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_bias_of_minus_infinity_has_no_gradient_whatever_comes_in(room, poison):
+    case = draw(bias="bnij")
+    lowered = np.random.default_rng(2).random((B, N, I, J)) < 0.4
+    d_out = np.full_like(case.inputs["d_out"], poison)
+    bias = poisoned(case.inputs["bias"], lowered, -np.inf)
+    results = run(room, change(case, bias=bias, d_out=d_out))
+    assert (results["dbias"][lowered] == 0).all()
+    assert np.isnan(results["dbias"][~lowered]).all()
 
 
 @pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS)
@@ -153,7 +171,9 @@ def test_a_row_of_only_minus_infinity_is_empty(room, poison):
 def test_no_value_reaches_an_empty_row(room, poison):
     clean = draw(bias="bnij")
     clean = change(clean, bias=np.full((B, N, I, J), -np.inf))
-    case = change(clean, v=poisoned(clean.inputs["v"], (..., HIDDEN, slice(None)), poison))
+    case = change(
+        clean, v=poisoned(clean.inputs["v"], (..., HIDDEN, slice(None)), poison)
+    )
     with np.errstate(invalid="ignore"):
         results = run(room, case)
     assert_empty(results, ...)
@@ -180,6 +200,16 @@ def test_nan_in_a_query_shows_in_its_row_only(room):
     assert_nan_in_row_only(room, clean, results, row)
 
 
+@shown
+def test_nan_in_a_query_gives_no_weight_to_a_key_that_it_may_not_see(room):
+    row = (1, 4, 2)
+    case = draw(mask=hide(*row, HIDDEN))
+    results = run(room, change(case, q=poisoned(case.inputs["q"], (*row, 0), np.nan)))
+    assert results["weights"][(*row, HIDDEN)] == 0
+    assert np.isnan(results["weights"][(*row, 0)])
+    assert np.isfinite(results["dv"][1, 0, HIDDEN]).all()
+
+
 def assert_nan_in_row_only(room, clean, results, row):
     """Exactly this row of every result that has rows is NaN; the others are as ever."""
     want = run(room, clean)
@@ -194,7 +224,9 @@ def assert_nan_in_row_only(room, clean, results, row):
 @shown
 def test_nan_in_a_query_whose_weights_are_all_dropped_shows(room):
     case = draw(dropout_rate=0.5, dropout_keep=np.zeros((1, 1, 1, 1), bool))
-    results = run(room, change(case, q=poisoned(case.inputs["q"], (0, 0, 0, 0), np.nan)))
+    results = run(
+        room, change(case, q=poisoned(case.inputs["q"], (0, 0, 0, 0), np.nan))
+    )
     assert np.isnan(results["output"][0, 0, 0]).all()
 
 

@@ -140,7 +140,11 @@ def test_a_room_imports_its_framework_and_the_spec_only(room):
         if not is_allowed(name, room)
     }
     assert found == set()
-    assert any(name.split(".")[0] == room.name for p in room.rglob("*.py") for name in imports(p))
+    assert any(
+        name.split(".")[0] == room.name
+        for p in room.rglob("*.py")
+        for name in imports(p)
+    )
 
 
 def test_the_spec_imports_no_framework_at_all():

@@ -45,31 +45,37 @@ def run(room, case):
 
 
 def tolerance(case):
-    """Twice the roundings on the longest way to an output, at its magnitude.
+    """The most by which two computations in the accumulation type differ.
 
-    A logit's error is u·(m + c + d + 8) at most of its magnitude A, and multiplies a
-    weight's share of the output by e^(4·error) at most; projecting and merging are sums
-    of c or m, and of n·e, products of absolute values.
+    As in `calls.tolerance`: twice the roundings on the longest way to an output, times
+    its magnitude.  A logit passes c + m + d + 8 of them.
     """
     size, a = case.sizes, {k: abs(x.astype(np.float64)) for k, x in case.inputs.items()}
-    x, context = a["x"], a.get("context", a["x"])
-
-    def projected(x, letter):
-        heads = np.einsum("bjm,mhd->bhjd", x, a[f"w_{letter}"])
-        heads += a[f"b_{letter}"][:, None] if f"b_{letter}" in a else 0
-        return heads if letter == "q" else heads.repeat(size["g"], axis=1)
-
-    q, k, v = projected(x, "q"), projected(context, "k"), projected(context, "v")
-    scores = abs(case.scale_value) * np.einsum("bnid,bnjd->bnij", q, k)
-    logits = scores + np.where(np.isfinite(a.get("bias", 0)), a.get("bias", 0), 0)
-    p, unit = expected(case).weights, UNIT[case.dtype]
-    deep = unit * (size["m"] + size["c"] + size["d"] + 8)
-    p = p * (1 + np.expm1(4 * deep * logits.max(axis=-1, keepdims=True)) / deep)
+    deep = size["c"] + size["m"] + size["d"] + 8
+    roundings = deep + 2 * size["j"] + size["n"] * size["e"] + 32
+    q, k, v = magnitudes(a, size["g"])
+    logits = abs(case.scale_value) * np.einsum("bnid,bnjd->bnij", q, k) + a.get(
+        "bias", 0
+    )
+    most = logits.max(axis=-1, keepdims=True, initial=0)
+    p = expected(case).weights * (1 + 4 * deep / roundings * most)
     keep = case.inputs.get("dropout_keep", np.True_) / (1 - case.dropout_rate)
     heads = np.einsum("bnij,bnje->bnie", p * keep, v)
     merged = np.einsum("bnie,nec->bic", heads, a["w_o"]) + a.get("b_o", 0)
-    chain = size["m"] + 2 * size["j"] + size["n"] * size["e"] + 32
-    return 2 * unit * max(chain, deep / unit) * merged
+    return 2 * roundings * UNIT[case.dtype] * merged
+
+
+def magnitudes(a, g):
+    """The projections of absolute values, one k and v for each query head."""
+    context = a.get("context", a["x"])
+    for letter, source, repeats in (
+        ("q", a["x"], 1),
+        ("k", context, g),
+        ("v", context, g),
+    ):
+        heads = np.einsum("bjm,mhd->bhjd", source, a[f"w_{letter}"])
+        heads = heads + a.get(f"b_{letter}", np.zeros((1, 1)))[:, None]
+        yield heads.repeat(repeats, axis=1)
 
 
 RNG = np.random.default_rng(9)
@@ -100,10 +106,7 @@ def test_the_output_is_the_definitions(room, call):
     got, want = run(room, case), expected(case).output
     assert got.shape == want.shape
     assert got.dtype == np.float64
-    if case.sizes["j"]:
-        assert (abs(got - want) <= tolerance(case)).all()
-    else:
-        assert (got == want).all()
+    assert (abs(got - want) <= tolerance(case)).all()
 
 
 def test_with_every_key_blocked_the_output_is_its_bias(room):
@@ -133,7 +136,9 @@ def test_no_argument_is_changed(room):
     case = draw("F32")
     arrays = {name: room.array(array) for name, array in case.inputs.items()}
     params = {k: arrays[k] for k in room.MultiHeadParams._fields}
-    room.multi_head_attention(room.MultiHeadParams(**params), arrays["x"], arrays["context"])
+    room.multi_head_attention(
+        room.MultiHeadParams(**params), arrays["x"], arrays["context"]
+    )
     for name, array in case.inputs.items():
         assert (room.numpy(arrays[name]) == array).all(), name
 

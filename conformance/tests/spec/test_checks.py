@@ -30,7 +30,7 @@ def test_axes_are_read_off_the_arrays():
 
 def test_the_example_of_the_grammar():
     q, k = Array((2, 8, 10, 64)), Array((2, 8, 12, 32))
-    with pytest.raises(ValueError, match="^`k` must have") as error:
+    with pytest.raises(ValueError, match=r"^`k` must have") as error:
         bind_axes({"q": (q, "b n i d"), "k": (k, "b h j d")})
     assert str(error.value) == (
         "`k` must have query/key width d = 64 like `q`, but has 32 "

@@ -49,7 +49,7 @@ def test_differences_are_named_with_both_values():
     ],
 )
 def test_an_unknown_value_is_refused_with_the_choices_named(name, value, choices):
-    with pytest.raises(ValueError, match="^convention ") as error:
+    with pytest.raises(ValueError, match=r"^convention ") as error:
         Conventions(**{name: value})
     assert str(error.value) == f"convention `{name}` is one of {choices}, not {value!r}"
 

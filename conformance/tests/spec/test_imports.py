@@ -21,7 +21,7 @@ raise SystemExit(f"{module} imports {{', '.join(found)}}" if found else 0)
         ("attnref.spec.checks", ("numpy", "torch", "jax")),
         ("attnref.numpy", ("torch", "jax")),
         ("attncheck", ("torch", "jax")),
-        ("attncheck.frameworks", ("numpy", "torch", "jax")),
+        ("attncheck.frameworks", ("torch", "jax")),
         ("attncheck.case", ("torch", "jax")),
     ],
 )

@@ -24,7 +24,9 @@ def softmax(masked):
     top = top.max(axis=-1, keepdims=True, initial=-jnp.inf)
     empty = top == -jnp.inf
     top = jnp.where(empty, 0, top)
-    exps = jnp.where(masked == -jnp.inf, 0, jnp.exp(masked - top))
+    blocked = masked == -jnp.inf
+    exps = jnp.where(blocked, 0, jnp.exp(masked - top))
     total = jnp.where(empty, 1, exps.sum(axis=-1, keepdims=True))
     lse = jnp.where(empty, -jnp.inf, top + jnp.log(total))
-    return exps / total, lse[..., 0]
+    # Once more, for a row that NaN has made 0 / NaN.
+    return jnp.where(blocked, 0, exps / total), lse[..., 0]

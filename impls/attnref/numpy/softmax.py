@@ -22,7 +22,9 @@ def softmax(masked):
     top = masked.max(axis=-1, keepdims=True, initial=-np.inf)
     empty = top == -np.inf
     top = np.where(empty, 0, top)
-    exps = np.where(masked == -np.inf, 0, np.exp(masked - top))
+    blocked = masked == -np.inf
+    exps = np.where(blocked, 0, np.exp(masked - top))
     total = np.where(empty, 1, exps.sum(axis=-1, keepdims=True))
     lse = np.where(empty, -np.inf, top + np.log(total))
-    return exps / total, lse[..., 0]
+    # Once more, for a row that NaN has made 0 / NaN.
+    return np.where(blocked, 0, exps / total), lse[..., 0]

@@ -13,7 +13,7 @@ def apply_dropout(weights, rate=0.0, keep=None):
         rate: 0 ≤ rate < 1.
         keep: boolean of axes `b n i j`, each full or 1; None drops nothing.
     """
-    return weights if keep is None else weights * keep / (1 - rate)
+    return weights if keep is None else weights * keep / (1 - float(rate))
 
 
 def attend(weights, v):

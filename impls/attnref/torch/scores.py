@@ -55,7 +55,7 @@ def scores(q, k):
 
 def apply_scale(scores, scale):
     """`scores` (`b n i j`) times `scale`."""
-    return scores * scale
+    return scores * float(scale)
 
 
 def apply_softcap(logits, softcap=None):
@@ -63,7 +63,10 @@ def apply_softcap(logits, softcap=None):
 
     Source: Gemma 2 (arXiv 2408.00118), section 2.
     """
-    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+    if softcap is None:
+        return logits
+    softcap = float(softcap)
+    return softcap * torch.tanh(logits / softcap)
 
 
 def add_bias(logits, bias=None):

@@ -22,10 +22,12 @@ def softmax(masked):
     top = _max(masked.detach())  # cancels, so no gradient flows through it
     empty = top == -torch.inf
     top = torch.where(empty, 0, top)
-    exps = torch.where(masked == -torch.inf, 0, torch.exp(masked - top))
+    blocked = masked == -torch.inf
+    exps = torch.where(blocked, 0, torch.exp(masked - top))
     total = torch.where(empty, 1, exps.sum(dim=-1, keepdim=True))
     lse = torch.where(empty, -torch.inf, top + torch.log(total))
-    return exps / total, lse[..., 0]
+    # Once more, for a row that NaN has made 0 / NaN.
+    return torch.where(blocked, 0, exps / total), lse[..., 0]
 
 
 def _max(masked):

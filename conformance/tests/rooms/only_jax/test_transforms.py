@@ -80,12 +80,9 @@ def test_traced_lengths_are_not_compiled_in(room):
     case = draw("F32", sizes=SIZES)
     q, k, v = (room.array(case.inputs[name]) for name in "qkv")
     for lengths in ([3, 7], [0, 1], [7, 7]):
-        mask = answered(padding(lengths), FULL)
         got = padded(q, k, v, jnp.array(lengths))
-        want = attention(q, k, v, mask=jnp.array(mask))
-        # Both are sums of at most 7 values with weights of at most 1, see `tolerance`.
-        bound = 2 * 200 * 2.0**-24 * 50 * abs(np.asarray(v)).max()
-        assert (abs(got - want) <= bound).all()
+        masked = change(case, mask=answered(padding(lengths), FULL))
+        assert_defined(masked, {"output": np.asarray(got)})
     assert len(traces) == 1
 
 
@@ -107,7 +104,13 @@ def test_a_traced_predicate_claims_nothing_of_a_block():
         claims.extend(mask.block(0, 2, 0, 2) for mask in masks)
         return 0
 
-    ask(padding([3]), padding([3, 4]), padding(np.array([3])), causal([0]), window(1, 1, [0]))
+    ask(
+        padding([3]),
+        padding([3, 4]),
+        padding(np.array([3])),
+        causal([0]),
+        window(1, 1, [0]),
+    )
     assert claims == ["partial"] * 5
     claims.clear()
     ask(causal(4), prefix(1), window(1, 1, -5))
@@ -120,9 +123,8 @@ def test_vmap_over_another_axis(room):
     qs = jnp.stack([q, 2 * q, -q])
     mapped = jax.vmap(lambda q: attention(q, k, v, mask=causal()))(qs)
     for got, q in zip(mapped, qs, strict=True):
-        results = run(room, change(case, q=np.asarray(q)), mask=causal())
         masked = change(case, q=np.asarray(q), mask=answered(causal(), FULL))
-        assert_defined(masked, results | {"output": np.asarray(got)})
+        assert_defined(masked, {"output": np.asarray(got)})
 
 
 def test_vmap_over_lengths(room):
@@ -132,7 +134,7 @@ def test_vmap_over_lengths(room):
     mapped = jax.vmap(lambda x: attention(q, k, v, mask=padding(x)))(jnp.array(lengths))
     for got, at in zip(mapped, lengths, strict=True):
         masked = change(case, mask=answered(padding(at), FULL))
-        assert_defined(masked, run(room, masked) | {"output": np.asarray(got)})
+        assert_defined(masked, {"output": np.asarray(got)})
 
 
 def test_grad_gives_what_attention_vjp_gives(room):
@@ -147,23 +149,30 @@ def test_grad_gives_what_attention_vjp_gives(room):
 
         arguments = (a["q"], a["k"], a["v"], a["bias"])
         gradients = jax.grad(loss, argnums=(0, 1, 2, 3))(*arguments)
-        named = dict(zip(GRADIENTS, map(np.asarray, gradients), strict=True))
-    assert_defined(case, run(room, case) | named)
+    assert_defined(case, dict(zip(GRADIENTS, map(np.asarray, gradients), strict=True)))
 
 
 def params():
     """c = m = 5, n = 6, h = 2, d = 4, e = 3; no biases."""
+    rng = np.random.default_rng(0)
     shapes = [(5, 6, 4), (5, 2, 4), (5, 2, 3), (6, 3, 5)]
-    keys = jax.random.split(jax.random.key(0), 4)
-    return MultiHeadParams(*map(jax.random.normal, keys, shapes))
+    return MultiHeadParams(
+        *(jnp.array(rng.normal(size=x), jnp.float32) for x in shapes)
+    )
 
 
 def test_parameters_are_a_pytree():
-    x = jax.random.normal(jax.random.key(1), (2, 7, 5))
+    x = jnp.array(np.random.default_rng(1).normal(size=(2, 7, 5)), jnp.float32)
     assert len(jax.tree.leaves(params())) == 4
     output = jax.jit(multi_head_attention)(params(), x, mask=causal())
     assert output.shape == x.shape
-    gradients = jax.grad(lambda p: multi_head_attention(p, x, mask=causal()).sum())(params())
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        return multi_head_attention(params, x, mask=causal()).sum()
+
+    gradients = gradient(params())
     assert isinstance(gradients, MultiHeadParams)
     assert gradients.b_q is None
     assert all((g != 0).any() for g in jax.tree.leaves(gradients))
@@ -184,7 +193,7 @@ def test_float64_while_x64_is_off_is_refused(function, masked):
         function = partial(attention_vjp, q)
     with jax.enable_x64(False):
         mask = jnp.ones((1, 1, 1, 1), bool) if masked else None
-        with pytest.raises(ValueError, match="^float64 inputs need") as error:
+        with pytest.raises(ValueError, match=r"^float64 inputs need") as error:
             function(q, q, q, mask=mask)
         assert str(error.value) == WIDE
 
@@ -193,7 +202,10 @@ def test_float64_weights_while_x64_is_off_are_refused():
     with jax.enable_x64(True):
         x = jnp.ones((1, 3, 5), jnp.float64)
         wide = jax.tree.map(lambda w: w.astype(jnp.float64), params())
-    with jax.enable_x64(False), pytest.raises(ValueError, match="^float64 inputs need"):
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=r"^float64 inputs need"),
+    ):
         multi_head_attention(wide, x)
 
 

@@ -13,7 +13,7 @@ from attnref.torch import (
     multi_head_attention,
 )
 
-from ..calls import change, draw, tolerance
+from ..calls import draw, tolerance
 
 SIZES = {"b": 2, "h": 2, "g": 3, "i": 5, "j": 7, "d": 4, "e": 8}
 
@@ -71,10 +71,11 @@ def test_everything_by_a_real_backend(backend):
     rng = np.random.default_rng(0)
     keep = rng.random((2, 6, 5, 7)) < 0.5
     mask = rng.random((2, 6, 5, 7)) < 0.7
-    case = draw("F32", sizes=SIZES, bias="nij", mask=mask, softcap=2.0)
-    case = change(case, dropout_keep=keep)
-    object.__setattr__(case, "dropout_rate", 0.5)
-    q, k, v, mask, bias, keep = tensors(case, "q", "k", "v", "mask", "bias", "dropout_keep")
+    dropout = {"dropout_rate": 0.5, "dropout_keep": keep}
+    case = draw("F32", sizes=SIZES, bias="nij", mask=mask, softcap=2.0, **dropout)
+    q, k, v, mask, bias, keep = tensors(
+        case, "q", "k", "v", "mask", "bias", "dropout_keep"
+    )
     options = {"mask": mask, "bias": bias, "softcap": 2.0}
     options |= {"dropout_rate": 0.5, "dropout_keep": keep}
     compiled = torch.compile(attention, fullgraph=True, backend=backend)
@@ -90,7 +91,10 @@ def test_gradients(mask):
     options = {"mask": mask, "bias": bias, "d_lse": d_lse}
     got = compiled(d_out, q, k, v, **options)
     for name, x, y in zip(
-        ("dq", "dk", "dv", "dbias"), got, attention_vjp(d_out, q, k, v, **options), strict=True
+        ("dq", "dk", "dv", "dbias"),
+        got,
+        attention_vjp(d_out, q, k, v, **options),
+        strict=True,
     ):
         assert within(case, name, x, y), name
 
@@ -113,11 +117,10 @@ def test_multi_head_attention():
 def test_the_module():
     x = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(1))
     module = MultiHeadAttention(params())
-    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
     want = torch.autograd.grad(module(x, mask=causal()).sum(), module.w_q)[0]
     got = torch.autograd.grad(compiled(x, mask=causal()).sum(), module.w_q)[0]
-    # A gradient of w_q is a sum over b, i and what lies behind: 300 terms and less.
-    assert (abs(got - want) <= 2 * 300 * 2.0**-24 * abs(want).max() * 8).all()
+    assert (got == want).all()
 
 
 def test_wrong_input_is_refused_in_the_same_words():

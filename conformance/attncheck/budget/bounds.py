@@ -1,0 +1,128 @@
+"""The budget of a case: one bound for every element of every result."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attncheck.budget.backward import Backward, backward_values, gradient_bounds
+from attncheck.budget.forward import (
+    Forward,
+    forward_bounds,
+    forward_errors,
+    scores_overflow,
+)
+from attncheck.budget.problem import Problem
+from attncheck.budget.profile import Profile, units
+from attncheck.budget.quadrature import (
+    forward_deviations,
+    gradient_deviations,
+    row_deviations,
+    without_random,
+)
+from attncheck.budget.randomness import deviations_allowed, why_dependent
+from attncheck.case import DTYPES, RESULTS, STEPS, Case
+from attncheck.definition import Expected
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The bounds of a case, and what they are made of, each by name of the result."""
+
+    bounds: dict[str, np.ndarray]
+    """Of |got − expected| before the result is rounded to its own type.
+
+    One float64 array for each of `RESULTS` that is expected, of the same shape.  It is
+    0 where the result must be exact: −∞ logits, blocked weights, empty rows, gradients
+    of what is never attended.  It is +∞ where nothing is promised: `scores` and
+    `logits` of blocked keys, and what an overflow of an intermediate could reach.
+    """
+    dependent: str | None
+    """Why roundings are not taken as independent; None where they are, and there the
+    bound is at most `linear + λ · deviation`."""
+    linear: dict[str, np.ndarray]
+    """What errors that may have a bias can add up to; empty unless independent."""
+    deviation: dict[str, np.ndarray]
+    """(Σ c²u²)^½ of all other errors; a third of its square bounds the variance."""
+
+    @property
+    def random(self) -> bool:
+        """Whether the roundings are taken as independent of each other."""
+        return self.dependent is None
+
+
+def budget(case: Case, expected: Expected, profile: Profile) -> dict[str, np.ndarray]:
+    """The bound of |got − expected| before the result is rounded: `Budget.bounds`."""
+    return derive(case, expected, profile).bounds
+
+
+def derive(case: Case, expected: Expected, profile: Profile) -> Budget:
+    """All that is derived from a case: the bounds, and their parts.
+
+    The expected values of a float64 case are themselves a float64 computation that
+    obeys the bound, so there it is doubled.
+    """
+    problem = Problem(case, expected, units(case, profile))
+    return assemble(problem, why_dependent(problem))
+
+
+def assemble(problem: Problem, dependent: str | None) -> Budget:
+    """The budget of a problem, when it is known whether roundings are independent."""
+    linear: dict[str, np.ndarray] = {}
+    deviation: dict[str, np.ndarray] = {}
+    with np.errstate(all="ignore"):
+        bounds, errors = _deterministic(problem)
+        if dependent is None:
+            linear, _ = _deterministic(without_random(problem))
+            deviation = _deviations(problem, *errors)
+            bounds = {
+                name: _smaller(bound, linear[name], deviation[name])
+                for name, bound in bounds.items()
+            }
+    factor = 2.0 if problem.case.dtype == "F64" else 1.0
+
+    def scaled(part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: factor * array for name, array in part.items()}
+
+    return Budget(scaled(bounds), dependent, scaled(linear), scaled(deviation))
+
+
+def _deterministic(
+    problem: Problem,
+) -> tuple[dict[str, np.ndarray], tuple[Forward, Backward | None]]:
+    """The bound of every result that is expected, whatever the roundings."""
+    forward, backward = forward_errors(problem), None
+    bounds = forward_bounds(problem, forward)
+    if problem.expected.dq is not None:
+        backward = backward_values(problem, forward)
+        bounds |= gradient_bounds(problem, forward, backward)
+    if scores_overflow(problem, forward.scores):
+        bounds = {name: np.full_like(bounds[name], np.inf) for name in bounds}
+    bounds = {
+        name: np.nan_to_num(bounds[name], nan=np.inf, posinf=np.inf)
+        for name in RESULTS
+        if getattr(problem.expected, name) is not None
+    }
+    return bounds, (forward, backward)
+
+
+def _deviations(
+    problem: Problem, forward: Forward, backward: Backward | None
+) -> dict[str, np.ndarray]:
+    rows = row_deviations(problem, forward)
+    deviations = forward_deviations(problem, rows)
+    if backward is not None:
+        deviations |= gradient_deviations(problem, rows, backward)
+    return deviations
+
+
+def _smaller(
+    certain: np.ndarray, linear: np.ndarray, deviation: np.ndarray
+) -> np.ndarray:
+    """The smaller of the two bounds; the certain one where it is not finite."""
+    likely = linear + deviations_allowed() * deviation
+    return np.where((likely < certain) & np.isfinite(certain), likely, certain)
+
+
+def output_dtype(case: Case, name: str) -> np.dtype:
+    """The accumulator's type for steps and lse, the storage type for the others."""
+    return case.accumulation if name in (*STEPS, "lse") else DTYPES[case.dtype]

@@ -1,0 +1,136 @@
+r"""What many elements show together: an excess of noise, and a gain.
+
+An error that stays inside the bound of every element can still be found in all of them.
+Under the model that independent roundings have mean 0 and at most the variance of a
+uniform error, a third of the deviation's square, errors scaled by it have a mean square
+of at most 1 (`rms`), and do not follow the values themselves (`gain`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attncheck.budget.bounds import Budget, output_dtype
+from attncheck.budget.rounding import gamma, half_ulp, unit_roundoff
+from attncheck.case import Case
+from attncheck.definition import Expected
+
+RMS_LIMIT = 1.15
+"""Of pooled cases: of 512 rows with one independent error each the mean square scatters
+by √(2/512) = 6 % and its root by 3 %, so this is five standard deviations."""
+
+RMS_WARNING = 1.3
+"""Of one case, which has fewer rows."""
+
+ROWS = 512
+"""The fewest rows that pooled statistics are judged by."""
+
+ERRORS = 6.0
+"""Standard errors that a gain may be off."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One result of one random case, flat but for its rows: each `r x`."""
+
+    error: np.ndarray
+    """got − expected; 0 where the result is not judged."""
+    expected: np.ndarray
+    linear: np.ndarray
+    variance: np.ndarray
+    """Of random roundings, the last one included, at most; 0 where nothing is random:
+    such elements are not counted."""
+    gain: float
+    """The relative error that all elements may have in common, γ_{j+8}."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Statistics of samples."""
+
+    rows: int
+    rms: float
+    """(mean of error² / (variance + linear²))^½; at most 1 under the model."""
+    gain: float
+    """β of error = β · expected, by weighted least squares."""
+    gain_error: float
+    """Its standard error, from the scatter of the rows."""
+    gain_limit: float
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are rows enough."""
+        return self.rows >= ROWS
+
+    @property
+    def passes(self) -> bool:
+        """Whether neither is in excess; too few rows show nothing."""
+        if not self.judged:
+            return True
+        return self.rms <= RMS_LIMIT and abs(self.gain) <= self.gain_limit
+
+
+def sample(
+    case: Case,
+    expected: Expected,
+    budget: Budget,
+    got: np.ndarray,
+    *,
+    name: str = "output",
+) -> Sample:
+    """What one result of a random case adds to the statistics.
+
+    Raises:
+        ValueError: the roundings of the case are not independent.
+    """
+    if budget.dependent is not None:
+        raise ValueError(f"{case.id}: {budget.dependent}")
+    want, deviation = getattr(expected, name), budget.deviation[name]
+    shape = (-1, want.shape[-1]) if want.ndim == 4 else (-1, 1)
+    last = half_ulp(want, output_dtype(case, name))
+    random = deviation > 0
+    return Sample(
+        error=np.where(random, got.astype(np.float64) - want, 0.0).reshape(shape),
+        expected=np.where(random, want, 0.0).reshape(shape),
+        linear=budget.linear[name].reshape(shape),
+        variance=np.where(random, (deviation**2 + last**2) / 3, 0.0).reshape(shape),
+        gain=gamma(case.sizes["j"] + 8, unit_roundoff(case.accumulation)),
+    )
+
+
+def pool(samples: Sequence[Sample]) -> Pooled:
+    """The statistics of all samples together.
+
+    The gain is meant for outputs: of gradients, which are differences, a common
+    relative error of one term is none of the whole.
+    """
+    rows, squares, count = 0, 0.0, 0
+    projections: list[np.ndarray] = []
+    norms: list[np.ndarray] = []
+    for one in samples:
+        counted = one.variance > 0
+        variance = np.where(counted, one.variance, 1.0)
+        z = one.error**2 / (variance + one.linear**2)
+        squares, count = squares + z[counted].sum(), count + int(counted.sum())
+        rows += int(counted.any(axis=-1).sum())
+        weight = one.expected / variance
+        projections.append((weight * one.error).sum(axis=-1))
+        norms.append((weight * one.expected).sum(axis=-1))
+    gain, error = _slope(_joined(projections), _joined(norms))
+    limit = max((one.gain for one in samples), default=0.0) + ERRORS * error
+    return Pooled(rows, float(np.sqrt(squares / max(count, 1))), gain, error, limit)
+
+
+def _slope(projection: np.ndarray, norm: np.ndarray) -> tuple[float, float]:
+    """β = Σ w e y / Σ w y² and its standard error, rows being the clusters."""
+    total = norm.sum()
+    if total == 0:
+        return 0.0, 0.0
+    slope = projection.sum() / total
+    residual = projection - slope * norm
+    return float(slope), float(np.sqrt((residual**2).sum()) / total)
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.zeros(0)

@@ -1,0 +1,44 @@
+"""What the README shows of a room runs as it stands there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def blocks(name):
+    """The blocks of code that use a room."""
+    return [block for block in BLOCKS if f"attnref.{name} import" in block]
+
+
+def missing(block):
+    """What the block needs that this machine lacks, if anything."""
+    compiler = os.environ.get("CXX", "g++")
+    if "torch.compile(" in block and shutil.which(compiler) is None:
+        return f"torch.compile needs a C++ compiler, and there is no {compiler}"
+    return None
+
+
+def test_the_readme_shows_the_room(room):
+    assert blocks(room.name)
+
+
+def test_the_readmes_code_runs_and_prints(room, tmp_path):
+    for block in blocks(room.name):
+        if reason := missing(block):
+            pytest.skip(reason)
+        ended = subprocess.run(
+            [sys.executable, "-c", block],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.strip()

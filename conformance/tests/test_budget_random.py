@@ -1,0 +1,271 @@
+"""Independent roundings: their deviations, and where they are not independent.
+
+Deviations are compared with those of attention in float64 whose every operation of one
+source is given an error that is drawn, uniform in [−u, u].
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attncheck.budget import PROFILES, Profile, budget, derive, deviations_allowed
+from attncheck.budget.bounds import assemble
+from attncheck.budget.problem import Problem
+from attncheck.budget.profile import units
+from attncheck.budget.quadrature import RANDOM
+from attncheck.case import DTYPES, Case
+from attncheck.definition import expected
+
+DRAWS = 600
+UNIT = 2.0**-16
+"""Small enough for errors of the second order not to count."""
+
+
+def make_case(dtype="F32", *, i=7, j=31, d=6, e=5, softcap=None):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "q": 1.5 * rng.standard_normal((1, 1, i, d)),
+        "k": 0.5 + rng.standard_normal((1, 1, j, d)),
+        "v": 1 + rng.standard_normal((1, 1, j, e)),
+        "d_out": rng.standard_normal((1, 1, i, e)),
+        "bias": rng.standard_normal((1, 1, 1, j)),
+    }
+    arrays = {n: a.astype(DTYPES[dtype]) for n, a in arrays.items()}
+    arrays["mask"] = rng.random((1, 1, i, j)) < 0.8
+    options = {"scale": 0.4, "softcap": softcap}
+    return Case(id="x", clauses=(), why="", dtype=dtype, inputs=arrays, **options)
+
+
+class Noise:
+    """Errors drawn for the operations of attention; the first axis is the draw."""
+
+    def __init__(self, unit, seed=0):
+        self.unit, self.rng = unit, np.random.default_rng(seed)
+
+    def rounded(self, x, u):
+        return x * (1 + u * self.rng.uniform(-1, 1, (DRAWS, *x.shape[1:])))
+
+    def summed(self, terms, u):
+        """One after the other along the last axis, products and sums with errors."""
+        total = np.zeros((DRAWS, *terms.shape[1:-1]))
+        for n in range(terms.shape[-1]):
+            total = self.rounded(total + self.rounded(terms[..., n], u), u)
+        return total
+
+    def product(self, a, b, u):
+        """a bᵀ over the last axis of both, the operands rounded."""
+        a, b = (self.rounded(x, self.unit.operand) for x in (a, b))
+        return self.summed(a[:, :, None] * b[:, None], u)
+
+    def attention(self, case):
+        """Results of a single head, each with an axis of draws in front."""
+        unit, cap = self.unit, case.softcap
+        q, k, v, d_out, bias = (
+            case.inputs[n][0, :1].astype(float)
+            for n in ("q", "k", "v", "d_out", "bias")
+        )
+        seen, scale = case.inputs["mask"][0, 0], case.scale_value
+        x = scale * self.product(q, k, unit.dot)
+        tanh = np.zeros_like(x) if cap is None else np.tanh(x / cap)
+        logits = np.where(seen, (x if cap is None else cap * tanh) + bias, -np.inf)
+        shifted = np.exp(logits - logits[:1].max(axis=-1, keepdims=True))
+        total = self.summed(shifted, unit.sum)[..., None]
+        lse = np.log(total) + logits[:1].max(axis=-1, keepdims=True)
+        used = self.rounded(shifted, unit.p)
+        out = self.product(used, np.swapaxes(v, 1, 2), unit.sum) / total
+
+        p = np.exp(logits - lse)
+        quantum = np.exp2(np.floor(np.log2(np.abs(out[:1])))) * unit.o
+        stored = out + quantum * self.rng.uniform(-1, 1, out.shape)
+        mean = self.summed(d_out * stored, unit.sum)[..., None]
+        dp = self.rounded(self.product(d_out, v, unit.sum), unit.dp)
+        ds = p * (dp - mean)
+        dx = scale * self.rounded(ds * (1 - tanh**2), unit.ds)
+        dq = self.product(dx, np.swapaxes(k, 1, 2), unit.sum)
+        dk = self.product(*(np.swapaxes(a, 1, 2) for a in (dx, q)), unit.sum)
+        used = np.swapaxes(self.rounded(p, unit.p), 1, 2)
+        dv = self.product(used, np.swapaxes(d_out, 1, 2), unit.sum)
+        stored = np.swapaxes(self.rounded(ds, unit.ds), 1, 2)
+        dbias = self.summed(stored, unit.sum)[:, None]
+        results = {"output": out, "lse": lse[..., 0], "dq": dq, "dk": dk, "dv": dv}
+        return results | {"dbias": dbias}
+
+
+def only(case, *letters):
+    """Units of which only those named are not 0; the output's is that of storage."""
+    unit = units(case, PROFILES["strict"])
+    off = {n: 0.0 for n in unit._fields if n != "stored"}
+    on = {n: UNIT for n in letters if n != "o"}
+    return unit._replace(**off | on | ({"o": unit.o} if "o" in letters else {}))
+
+
+def shares(case, *letters):
+    """name → root mean square of drawn errors over deviation/√3, by element."""
+    want = expected(case)
+    unit = only(case, *letters)
+    deviation = assemble(Problem(case, want, unit), None).deviation
+    drawn = Noise(unit).attention(case)
+    found = {}
+    for name, values in drawn.items():
+        error = values - getattr(want, name)[0]
+        rms = np.sqrt((error**2).mean(axis=0))
+        allowed = deviation[name][0] / 3**0.5
+        with np.errstate(invalid="ignore"):
+            found[name] = np.where(rms < 1e-14, 0.0, rms / np.maximum(allowed, 1e-300))
+    return found
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("letters", [*[(n,) for n in RANDOM], RANDOM], ids=str)
+def test_drawn_errors_deviate_no_more_than_is_derived(letters, softcap):
+    """Of 600 draws a root mean square is within 3 % of its own; 4.5 of those."""
+    case = make_case(softcap=softcap)
+    for name, share in shares(case, *letters).items():
+        assert share.max() < 1 + 4.5 / np.sqrt(2 * DRAWS), name
+
+
+@pytest.mark.parametrize(
+    ("letter", "names"),
+    {"p": ("output", "dv"), "ds": ("dq", "dk", "dbias"), "dp": ("dk",)}.items(),
+)
+def test_deviations_of_what_storage_rounds_are_no_more_than_twice_those_drawn(
+    letter, names
+):
+    found = shares(make_case(), letter)
+    for name in names:
+        assert np.median(found[name]) > 0.5, name
+
+
+def test_deviations_of_a_float64_case_are_doubled_like_its_bounds():
+    """Its expected values err like the result."""
+    plain, wide = make_case("F32"), make_case("F64")
+    wide = replace(wide, inputs=plain.inputs)
+    ratio = 2 * 2.0**-53 / 2.0**-24
+    parts = [
+        derive(case, expected(case), PROFILES["strict"]).deviation["output"]
+        for case in (plain, wide)
+    ]
+    assert np.allclose(parts[1], ratio * parts[0], rtol=1e-5)
+
+
+# ------------------------------------------------------------- what is independent
+
+
+def test_the_deviations_allowed_keep_the_chance_of_a_false_alarm():
+    """N · 2 exp(−λ²/(2/3)) = δ: Hoeffding's bound for sub-Gaussian errors."""
+    for entries, chance in [(1, 0.5), (10**6, 1e-6), (10**8, 1e-6)]:
+        factor = deviations_allowed(entries, chance)
+        assert entries * 2 * np.exp(-1.5 * factor**2) == pytest.approx(chance)
+    assert deviations_allowed(10**6, 1e-6) == pytest.approx(4.35, abs=0.01)
+
+
+def edited(case, **changes):
+    arrays = dict(case.inputs)
+    for name, change in changes.items():
+        array = arrays[name].astype(np.float64)
+        arrays[name] = change(array).astype(arrays[name].dtype)
+    return replace(case, inputs=arrays)
+
+
+def repeated(array):
+    return array[..., np.arange(array.shape[-2]) % 5, :]
+
+
+def near(array):
+    return array[..., :1, :] + 1e-3 * array
+
+
+def with_nan(array):
+    array = array.copy()
+    array[..., 0, 0] = np.nan
+    return array
+
+
+DEPENDENT = {
+    "equal keys": ({"k": repeated}, "scores of one query are equal"),
+    "equal queries": ({"q": repeated}, "scores of one key are equal"),
+    "keys that differ little": ({"k": near}, "are nearly equal"),
+    "queries that differ little": ({"q": near}, "weights of one key are nearly equal"),
+    "values of two signs": ({"v": np.sign}, "v has few distinct values"),
+    "a query of NaN": ({"q": with_nan}, "not finite"),
+    "channels that differ little": (
+        {"v": lambda v: v[..., :1] + 0.02 * v},
+        "channels of one output are nearly equal",
+    ),
+}
+
+
+def random_case(**sizes):
+    case = make_case("BF16", **({"i": 40, "j": 60, "d": 16, "e": 32} | sizes))
+    return replace(case, inputs={n: a for n, a in case.inputs.items() if n != "mask"})
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+def test_roundings_that_may_coincide_are_not_put_in_quadrature(kind):
+    changes, reason = DEPENDENT[kind]
+    case, tensor_core = random_case(), PROFILES["tensor-core"]
+    assert derive(case, expected(case), tensor_core).random
+    case = edited(case, **changes)
+    found = derive(case, expected(case), tensor_core)
+    assert reason in found.dependent
+    assert not found.random
+
+
+def test_few_keys_may_be_equal():
+    """Of n ≤ λ² equal errors, Σ|x| ≤ √n (Σx²)^½ ≤ λ (Σx²)^½."""
+    case = edited(random_case(j=20, i=3), k=repeated)
+    assert derive(case, expected(case), PROFILES["tensor-core"]).random
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        PROFILES["eager"],
+        Profile(operands=2.0**-10),
+        Profile(weights=2.0**-7),
+        Profile(d_logits=2.0**-4),
+    ],
+)
+def test_a_profile_whose_roundings_have_a_bias_is_not_put_in_quadrature(profile):
+    case = random_case()
+    assert derive(case, expected(case), profile).dependent
+
+
+def test_a_user_profile_that_equals_a_named_one_gives_the_same_budget():
+    case = random_case()
+    want = expected(case)
+    named = budget(case, want, PROFILES["tensor-core"])
+    own = budget(case, want, Profile(weights="storage", d_logits=2.0**-8))
+    assert all(np.array_equal(named[n], own[n]) for n in named)
+    fast = Profile(exp=2.0**-13, weights="storage", d_logits="storage")
+    looser = budget(case, want, fast)
+    assert (looser["lse"] >= named["lse"] + 2.0**-14).all()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_bound_is_the_smaller_of_both(profile, dtype):
+    case = make_case(dtype)
+    want = expected(case)
+    problem = Problem(case, want, units(case, PROFILES[profile]))
+    certain = assemble(problem, "not asked").bounds
+    found = derive(case, want, PROFILES[profile])
+    for name, bound in found.bounds.items():
+        assert (bound <= certain[name]).all()
+        if found.random:
+            likely = found.linear[name] + deviations_allowed() * found.deviation[name]
+            assert np.array_equal(bound, np.minimum(likely, certain[name]))
+
+
+def test_quadrature_tells_more_the_more_keys_there_are():
+    """√n against n: with 16 times the keys it is 4 times sharper."""
+    ratio = {}
+    for keys in (128, 2048):
+        case = make_case("BF16", i=3, j=keys, d=16, e=16)
+        case = replace(case, scale=0.05)
+        want = expected(case)
+        problem = Problem(case, want, units(case, PROFILES["tensor-core"]))
+        found, certain = assemble(problem, None), assemble(problem, "not asked")
+        ratio[keys] = np.median(found.bounds["output"] / certain.bounds["output"])
+    assert 3 < ratio[128] / ratio[2048] < 5

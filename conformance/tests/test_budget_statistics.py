@@ -1,0 +1,135 @@
+"""What many elements show together, on outputs that are made by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attncheck.budget import PROFILES, derive, nearest, output_dtype, pool, sample
+from attncheck.budget.rounding import gamma
+from attncheck.case import DTYPES, Case
+from attncheck.definition import expected
+
+PROFILE = PROFILES["tensor-core"]
+
+
+def make_case(seed, dtype="BF16", *, i=64, j=96, d=16):
+    rng = np.random.default_rng(seed)
+    shapes = {"q": (1, 2, i, d), "k": (1, 2, j, d), "v": (1, 2, j, d)}
+    arrays = {
+        n: rng.standard_normal(s).astype(DTYPES[dtype]) for n, s in shapes.items()
+    }
+    return Case(id=f"case {seed}", clauses=(), why="", dtype=dtype, inputs=arrays)
+
+
+def output(case, *, gain=1.0, truncate=False, cut_weights=False, excess=0.0):
+    """float64 attention with rounded weights, rounded once at the end."""
+    q, k, v = (case.inputs[n].astype(np.float64) for n in "qkv")
+    storage = DTYPES[case.dtype]
+    s = q @ np.swapaxes(k, -1, -2) * case.scale_value
+    p = np.exp(s - s.max(axis=-1, keepdims=True))
+    used = nearest(p, storage)
+    used = (
+        np.where(used > p, nearest(p * (1 - 2.0**-8), storage), used)
+        if (cut_weights)
+        else used
+    )
+    out = gain * (used @ v) / p.sum(axis=-1, keepdims=True)
+    noise = np.random.default_rng(0).standard_normal(out.shape)
+    out = out * (1 + excess * 2.0**-8 * noise)
+    rounded = nearest(out, storage)
+    if truncate:
+        step = np.spacing(np.abs(out).astype(np.float32)) * 2.0**16
+        rounded = np.sign(out) * np.floor(np.abs(out) / step) * step
+    return rounded
+
+
+def pooled(seeds, dtype="BF16", **fault):
+    samples = []
+    for seed in seeds:
+        case = make_case(seed, dtype)
+        want = expected(case)
+        got = output(case, **fault)
+        samples.append(sample(case, want, derive(case, want, PROFILE), got))
+    return pool(samples)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_a_correct_kernel_passes(dtype):
+    found = pooled(range(8), dtype)
+    assert found.rows == 8 * 2 * 64
+    assert found.judged
+    assert found.passes
+    assert 0.5 < found.rms <= 1.0
+
+
+def test_a_gain_far_below_the_bound_of_any_element_is_found():
+    gain = 1 + 2.0**-10
+    found = pooled(range(8), gain=gain)
+    assert found.rms < 1.15
+    assert not found.passes
+    assert found.gain == pytest.approx(gain - 1, abs=found.gain_error * 4)
+
+
+def test_an_output_that_is_cut_off_instead_of_rounded_has_a_gain():
+    """The mean of the digits that are cut off is half a unit in the last place."""
+    found = pooled(range(8), truncate=True)
+    assert found.gain < -found.gain_limit
+    assert not found.passes
+
+
+def test_weights_that_are_cut_off_while_their_sum_is_not_have_a_gain():
+    assert not pooled(range(8), cut_weights=True).passes
+
+
+def test_noise_in_excess_is_found_by_its_size():
+    found = pooled(range(8), excess=1.0)
+    assert found.rms > 1.15
+    assert not found.passes
+
+
+def test_too_few_rows_are_not_judged():
+    found = pooled(range(2), gain=1.5)
+    assert found.rows == 256
+    assert not found.judged
+    assert found.passes
+
+
+def test_nothing_pools_to_nothing():
+    found = pool([])
+    assert (found.rows, found.rms, found.gain) == (0, 0.0, 0.0)
+
+
+def test_the_gain_is_that_of_weighted_least_squares():
+    """Against numpy's least squares, and rows as clusters written out."""
+    case = make_case(1)
+    want = expected(case)
+    one = sample(case, want, derive(case, want, PROFILE), output(case))
+    weight = np.sqrt(1 / one.variance)
+    y, e = (weight * one.expected).ravel(), (weight * one.error).ravel()
+    slope = np.linalg.lstsq(y[:, None], e, rcond=None)[0][0]
+    rows = ((e - slope * y) * y).reshape(one.error.shape).sum(axis=1)
+    error = np.sqrt((rows**2).sum()) / (y**2).sum()
+    found = pool([one])
+    assert found.gain == pytest.approx(slope)
+    assert found.gain_error == pytest.approx(error)
+    assert found.gain_limit == pytest.approx(gamma(104, 2.0**-24) + 6 * error)
+
+
+def test_rows_that_attend_nothing_are_not_counted():
+    case = make_case(0)
+    mask = np.ones((1, 2, 64, 96), bool)
+    mask[:, :, ::2] = False
+    case = replace(case, inputs=case.inputs | {"mask": mask})
+    want = expected(case)
+    got = want.output.astype(output_dtype(case, "output"))
+    found = pool([sample(case, want, derive(case, want, PROFILE), got)])
+    assert found.rows == 64
+
+
+def test_a_case_whose_roundings_coincide_has_no_sample():
+    case = make_case(0)
+    case = replace(case, inputs=case.inputs | {"k": 0 * case.inputs["k"]})
+    want = expected(case)
+    with pytest.raises(ValueError, match="case 0: k has few distinct values"):
+        sample(case, want, derive(case, want, PROFILE), output(case))

@@ -1,0 +1,289 @@
+"""The command line: what it prints where, what it writes, and its exit status."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import attnref
+from attncheck import minilm
+from attncheck.__main__ import NEEDS
+from attncheck.case import DTYPES
+from attncheck.clauses import CLAUSES
+from attncheck.cli import app
+from attncheck.exchange import CASES, RESULTS, read_cases
+from attncheck.frameworks import NAMES
+from attncheck.suite import cases
+from attncheck.target import BUILT_IN
+
+RIGHT = "attnref.numpy"
+FEW = ("--case", "softcap*", "--dtype", "F32")
+NUMBER = sum(case.id.startswith("softcap") for case in cases(dtypes=("F32",)))
+
+SOURCE = """
+import numpy
+
+def zeros(q, k, v, *, softcap=None, bias=None, mask=None, scale=None):
+    print("noise on stdout")
+    return numpy.zeros(q.shape[:-1] + v.shape[-1:], q.dtype)
+
+def refuses(q, k, v, *, softcap=None, bias=None, mask=None, scale=None):
+    raise NotImplementedError("softcap above 1")
+
+def takes_little(q, k, v):
+    return zeros(q, k, v)
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """An empty folder to be in, without the real model, which takes seconds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(minilm, "available", lambda: "left out by the test")
+    (tmp_path / "mine.py").write_text(SOURCE, "utf-8")
+    return tmp_path
+
+
+def attncheck(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def one_line(text):
+    return " ".join(text.split())
+
+
+def test_a_right_subject_conforms():
+    ended = attncheck("run", RIGHT, *FEW)
+    assert ended.exit_code == 0, ended.output
+    assert one_line(ended.stdout).endswith(f"{RIGHT} conforms: {NUMBER} pass")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("zeros", f"does not conform: {NUMBER} fail"),
+        ("refuses", f"does not conform: {NUMBER} refused"),
+        ("takes_little", f"does not conform: {NUMBER} not applicable"),
+    ],
+)
+def test_a_subject_that_is_wrong_or_not_judged_does_not_conform(name, says):
+    ended = attncheck("run", f"mine.py:{name}", *FEW)
+    assert ended.exit_code == 1, ended.output
+    assert one_line(ended.stdout).endswith(says)
+
+
+def test_json_is_all_that_stdout_holds():
+    ended = attncheck("run", "mine.py:zeros", *FEW, "--format", "json")
+    assert ended.exit_code == 1
+    report = json.loads(ended.stdout)
+    assert report["subjects"][0]["counts"] == {"fail": NUMBER}
+    assert report["model_missing"] == "left out by the test"
+
+
+def test_reports_are_written_beside_the_text(place):
+    ended = attncheck("run", RIGHT, *FEW, "--json", "r.json", "--html", "r.html")
+    assert ended.exit_code == 0
+    assert "conforms" in ended.stdout
+    assert json.loads((place / "r.json").read_text("utf-8"))["conforms"] is True
+    assert RIGHT in (place / "r.html").read_text("utf-8")
+
+
+def test_only_the_cases_that_match_are_run(place):
+    attncheck("run", RIGHT, "--case", "causal-*", "--dtype", "F16", "--out", "out")
+    wanted = [c.id for c in cases(dtypes=("F16",)) if c.id.startswith("causal-")]
+    assert [case.id for case in read_cases(place / "out")] == wanted
+
+
+def test_results_are_kept_and_resumed_only_when_asked(place):
+    run = ("run", RIGHT, *FEW, "--out", "out")
+    attncheck(*run)
+    results = place / "out" / RESULTS
+    lines = results.read_text("utf-8").splitlines(keepends=True)
+    results.write_text("".join(lines[:2]) + '{"id": "torn', "utf-8")
+    assert attncheck(*run, "--resume").exit_code == 0
+    resumed = results.read_text("utf-8").splitlines(keepends=True)
+    assert len(resumed) == NUMBER
+    assert resumed[:2] == lines[:2]
+    attncheck(*run)
+    assert len(results.read_text("utf-8").splitlines()) == NUMBER
+
+
+def test_subjects_are_compared_in_pairs():
+    ended = attncheck("run", RIGHT, "mine.py:zeros", *FEW, "--format", "json")
+    assert ended.exit_code == 1
+    report = json.loads(ended.stdout)
+    assert [s["conforms"] for s in report["subjects"]] == [True, False]
+    (pair,) = report["agreement"]
+    assert (pair["a"], pair["b"]) == (RIGHT, "mine.py:zeros")
+    assert pair["cases"] == NUMBER
+    assert float(pair["worst"]) > 1
+
+
+def test_results_in_files_are_judged_as_they_were_here(place):
+    ran = attncheck("run", RIGHT, *FEW, "--out", "out", "--format", "json")
+    judged = attncheck("judge", "out", "--format", "json")
+    assert judged.exit_code == ran.exit_code == 0
+    assert json.loads(judged.stdout) == json.loads(ran.stdout)
+
+
+def test_results_that_were_cut_short_do_not_conform(place):
+    attncheck("run", RIGHT, *FEW, "--out", "out")
+    results = place / "out" / RESULTS
+    lines = results.read_text("utf-8").splitlines(keepends=True)
+    results.write_text("".join(lines[:-1]), "utf-8")
+    ended = attncheck("judge", "out")
+    assert ended.exit_code == 1
+    says = f"{RIGHT} does not conform: {NUMBER - 1} pass, 1 not judged"
+    assert one_line(ended.stdout).endswith(says)
+
+
+def test_two_folders_of_which_one_was_cut_short_are_judged(place):
+    attncheck("run", RIGHT, *FEW, "--out", "a")
+    shutil.copytree(place / "a", place / "b")
+    (place / "b" / RESULTS).write_text("", "utf-8")
+    ended = attncheck("judge", "a", "b", "--format", "json")
+    assert ended.exit_code == 1
+    assert json.loads(ended.stdout)["agreement"][0]["cases"] == 0
+
+
+def test_exported_cases_are_those_of_the_set(place):
+    ended = attncheck("export", "out", "--dtype", "F32", "--dtype", "BF16")
+    assert ended.exit_code == 0
+    want = cases(dtypes=("F32", "BF16"))
+    assert {c.sha256 for c in read_cases(place / "out")} == {c.sha256 for c in want}
+    assert f"{len(want)} cases in out; results go to out/{RESULTS}" in ended.stderr
+    assert "real cases: not exported: left out by the test" in ended.stderr
+
+
+def test_list_shows_subjects_clauses_and_sets():
+    ended = attncheck("list")
+    assert ended.exit_code == 0
+    for name in (*BUILT_IN, *(clause.name for clause in CLAUSES)):
+        assert name in ended.stdout
+    assert f"set smoke: {len(cases('smoke'))} cases" in ended.stdout
+    assert f"set full: {len(cases('full'))} cases" in ended.stdout
+
+
+def test_doctor_shows_what_is_installed():
+    ended = attncheck("doctor")
+    assert ended.exit_code == 0
+    for name in ("python", "attnref", "safetensors", *(f"room {n}" for n in NAMES)):
+        assert name in ended.stdout
+    absent = sum(find_spec(name) is None for name in NAMES)
+    assert ended.stdout.count("not installed") >= absent
+    assert "left out by the test" in one_line(ended.stdout)
+
+
+USAGE = {
+    "no target": (["run"], "Missing argument"),
+    "option": (["run", RIGHT, "--nonsense"], "No such option"),
+    "command": (["nonsense"], "No such command"),
+    "set": (["run", RIGHT, "--set", "huge"], "huge"),
+    "dtype": (["run", RIGHT, "--dtype", "F8"], "F8"),
+    "profile": (["run", RIGHT, "--profile", "loose"], "loose"),
+    "framework": (["run", RIGHT, "--framework", "tf"], "tf"),
+    "timeout": (["run", RIGHT, "--timeout", "0"], "0"),
+    "case": (["run", RIGHT, "--case", "nonsense"], "matches 'nonsense'"),
+    "file": (["run", "none.py:f"], "there is no file 'none.py'"),
+    "name": (["run", "mine.py:f"], "has no 'f'; it has refuses"),
+    "module": (["run", "no.such:f"], "'no.such' cannot be imported"),
+    "built-in": (["run", "attnref.nonsuch"], "neither a built-in subject"),
+    "no folder": (["judge", "none"], f"none holds no {CASES}"),
+    "report": (["run", RIGHT, *FEW, "--html", "no/r.html"], "no/r.html"),
+    "json": (["run", RIGHT, *FEW, "--json", "no/r.json"], "no/r.json"),
+    "out": (["run", RIGHT, *FEW, "--out", "mine.py"], "mine.py"),
+    "export": (["export", "mine.py"], "mine.py"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), USAGE.values(), ids=USAGE)
+def test_wrong_usage_ends_with_status_2_and_says_why(arguments, says):
+    ended = attncheck(*arguments)
+    assert ended.exit_code == 2, ended.output
+    assert says in one_line(ended.stderr)
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_folder_without_results_is_wrong_usage():
+    attncheck("export", "out", *FEW)
+    ended = attncheck("judge", "out")
+    assert ended.exit_code == 2
+    assert f"out holds no {RESULTS}" in ended.stderr
+
+
+def test_without_a_command_the_help_is_shown():
+    ended = attncheck()
+    assert ended.exit_code == 2
+    for command in ("run", "judge", "export", "list", "doctor"):
+        assert command in ended.output
+
+
+def test_a_wrong_scale_in_a_room_is_reported_with_room_case_and_step(place):
+    room = place / "other_room"
+    source = Path(attnref.__file__).parent / "numpy"
+    shutil.copytree(source, room, ignore=shutil.ignore_patterns("__pycache__"))
+    file, right = room / "attention.py", 'scale = sizes["d"] ** -0.5'
+    text = file.read_text("utf-8")
+    assert text.count(right) == 1
+    file.write_text(text.replace(right, 'scale = sizes["d"] ** -1'), "utf-8")
+    (place / "target.py").write_text(
+        "import other_room\n"
+        "from attncheck.subjects.attnref import subject_of\n"
+        'subject = subject_of(other_room, "numpy")\n',
+        "utf-8",
+    )
+    chosen = ("--case", "plain*", *(f"--dtype={dtype}" for dtype in DTYPES))
+    ended = attncheck("run", RIGHT, "target:subject", *chosen, "--html", "r.html")
+    assert ended.exit_code == 1
+    shown = one_line(ended.stdout)
+    assert "first step that diverges: scale" in shown
+    assert "logits[b=" in shown
+    assert "plain/" in shown
+    assert f"{RIGHT} conforms: 4 pass other_room does not conform: 4 fail" in shown
+    page = one_line((place / "r.html").read_text("utf-8"))
+    assert "first step that diverges is <strong>scale</strong>" in page
+
+
+def module(*arguments, env=None):
+    """`python -m attncheck`, in a process of its own."""
+    command = [sys.executable, "-m", "attncheck", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=env)
+
+
+def test_the_module_is_the_command():
+    ended = module("run", RIGHT, "--case", "plain*", "--dtype", "F32", "--format=json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["conforms"] is True
+
+
+@pytest.mark.parametrize(("variable", "colours"), [("NO_COLOR", 0), ("TERM", 1)])
+def test_no_color_is_honoured(variable, colours):
+    without = {k: x for k, x in os.environ.items() if k != "NO_COLOR"}
+    environment = without | {"FORCE_COLOR": "1", variable: "xterm"}
+    ended = module("judge", "none", env=environment)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\x1b[31m") == colours
+
+
+def test_what_is_not_installed_is_named_with_how_to_install_it():
+    program = (
+        "import importlib.util, sys\n"
+        "importlib.util.find_spec = lambda name: None\n"
+        "from attncheck.__main__ import main\n"
+        "main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert (
+        f"attncheck needs {', '.join(NEEDS)}: pip install 'attnref[check]'"
+        in ended.stderr
+    )

@@ -1,0 +1,74 @@
+"""What the README shows is what happens: the judge's side."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attncheck import minilm
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+"""Language and text of every block of code, in order."""
+
+
+def words(text):
+    """The words of a text, whatever the lines are; NumPy's version is this one's."""
+    return re.sub(r"numpy [\d.]+", f"numpy {np.__version__}", text).split()
+
+
+def place_of(start):
+    """The index of the one block that has a line that starts so."""
+    (found,) = (
+        place for place, (_, text) in enumerate(BLOCKS) if f"\n{start}" in f"\n{text}"
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """What the command that the README shows prints about the file that it shows."""
+    folder = tmp_path_factory.mktemp("readme")
+    _, source = BLOCKS[place_of("# my.py")]
+    (folder / "my.py").write_text(source, "utf-8")
+    command = "attncheck run my.py:attention --dtype F32"
+    assert command in BLOCKS[place_of("attncheck run my.py")][1]
+    return subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_function_shown_is_right_but_for_its_empty_rows(judged):
+    assert judged.returncode == 1, judged.stderr
+    assert "got nan, expected 0" in judged.stdout
+    assert "does not conform" in judged.stdout
+
+
+@pytest.mark.skipif(
+    minilm.available() is not None,
+    reason=f"the README shows numbers with the real model: {minilm.available()}",
+)
+def test_the_output_shown_is_what_the_command_prints(judged):
+    _, shown = BLOCKS[place_of("attncheck run my.py") + 1]
+    assert words(shown) == words(judged.stdout)
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))
+def test_every_link_leads_somewhere(path):
+    assert (Path(__file__).parents[2] / path).exists()
+
+
+def test_the_commands_shown_are_those_that_there_are():
+    from attncheck.cli import app
+
+    names = {c.name or c.callback.__name__ for c in app.registered_commands}
+    (said,) = re.findall(
+        r"`attncheck --help` shows the other commands: (.*?)\. ", README, re.DOTALL
+    )
+    assert set(re.findall(r"`(\w+)`", said)) == names - {"run"}

@@ -1,0 +1,298 @@
+"""The JSON document says everything, and the other documents say what it says."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from attncheck.case import Case
+from attncheck.judging import Agreement, ModelCheck
+from attncheck.report import as_html, print_text, summary
+from attncheck.report.words import amount, counted, counts, element, percent, share
+from attncheck.verdict import Finding, Run, Verdict, Worst
+
+EVIL = "<b>&\"'[red]"
+
+
+def make_case(name, dtype="F32", clauses=("scores",), size=2) -> Case:
+    inputs = {
+        "q": np.zeros((1, 1, size, 1), np.float32),
+        "k": np.zeros((1, 1, 2, 1), np.float32),
+        "v": np.zeros((1, 1, 2, 1), np.float32),
+    }
+    return Case(f"{name}/{dtype}", clauses, f"Why {name} {EVIL}.", dtype, inputs)
+
+
+def failing(name, result="logits", used=3.0, size=2, **worst) -> Verdict:
+    place = Worst(
+        {"b": 0, "n": 1}, **{"got": 1.5, "expected": 0.5, "ulps": 7.0} | worst
+    )
+    findings = (
+        Finding("scores", "pass", 0.25),
+        Finding(result, "fail", used, place),
+        Finding("dq", "not judged"),
+    )
+    return Verdict(make_case(name, size=size), "fail", "", findings, 0.5)
+
+
+def passing(name, dtype="F32", used=0.5) -> Verdict:
+    findings = (Finding("scores", "pass", used), Finding("dq", "not judged"))
+    return Verdict(make_case(name, dtype), "pass", "", findings, 0.25)
+
+
+SUBJECT = {
+    "name": f"mine.py:{EVIL}",
+    "version": "numpy 2",
+    "profile": "strict",
+    "conventions": {"fill": -1e4},
+}
+GOOD = Run(SUBJECT | {"name": "good"}, [passing("a"), passing("b", "BF16", 0.125)])
+BAD = Run(
+    SUBJECT,
+    [
+        passing("fine"),
+        failing("large", size=9),
+        failing("small"),
+        failing("unbounded", "output", np.inf, got=np.nan, ulps=np.nan),
+        Verdict(make_case("gone", clauses=("dq",)), "crash", f"SIGSEGV {EVIL}"),
+        Verdict(make_case("cut"), "not judged", "the subject left no result"),
+        Verdict(make_case("other"), "not applicable", "takes no `bias`"),
+    ],
+)
+AGREE = Agreement("good", "mine", "F32", 3, 0.995, 0.5, "a/F32 output")
+MODEL = ModelCheck("good", "mine", 2e-6, 1e-6)
+
+
+def text(report) -> str:
+    """What the terminal shows, as one line with single spaces."""
+    file = io.StringIO()
+    print_text(report, Console(file=file, width=200, highlight=False))
+    return " ".join(file.getvalue().split())
+
+
+class Words(HTMLParser):
+    """The words of a page, and its tags."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.data = [], []
+        self.feed(page)
+        self.text = " ".join(" ".join(self.data).split())
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.data.append(data)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return summary([GOOD, BAD], [AGREE], [MODEL])
+
+
+def test_the_document_is_strict_json(report):
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+
+
+def test_the_document_has_these_keys(report):
+    assert report.keys() == {
+        "schema",
+        "conforms",
+        "subjects",
+        "agreement",
+        "model",
+        "model_missing",
+    }
+    assert report["schema"] == "attncheck-report/1"
+    for subject in report["subjects"]:
+        assert subject.keys() == SUBJECT.keys() | {
+            "conforms",
+            "counts",
+            "dtypes",
+            "results_not_judged",
+            "clauses_not_judged",
+            "failures",
+            "seconds",
+        }
+
+
+def test_a_subjects_numbers_add_up(report):
+    good, bad = report["subjects"]
+    assert good["counts"] == {"pass": 2}
+    assert bad["counts"] == {
+        "pass": 1,
+        "fail": 3,
+        "crash": 1,
+        "not judged": 1,
+        "not applicable": 1,
+    }
+    assert (good["conforms"], bad["conforms"]) == (True, False)
+    assert bad["seconds"] == 0.25 + 3 * 0.5
+    assert good["dtypes"]["BF16"] == {
+        "counts": {"pass": 1},
+        "used": 0.125,
+        "used_by": "b/BF16 scores",
+    }
+    assert bad["dtypes"]["F32"]["used"] == "inf"
+    assert bad["dtypes"]["F32"]["used_by"] == "unbounded/F32 output"
+
+
+def test_what_was_never_given_is_listed(report):
+    assert [s["results_not_judged"] for s in report["subjects"]] == [["dq"], ["dq"]]
+    assert [s["clauses_not_judged"] for s in report["subjects"]] == [[], ["dq"]]
+
+
+def test_everything_that_does_not_pass_is_a_failure_the_simplest_first(report):
+    good, bad = report["subjects"]
+    assert good["failures"] == []
+    names = [failure["case"].partition("/")[0] for failure in bad["failures"]]
+    assert set(names) == {"small", "large", "unbounded", "gone", "cut"}
+    assert names.index("small") < names.index("large")
+
+
+def test_a_failure_says_all_that_is_known(report):
+    (failure,) = (f for f in report["subjects"][1]["failures"] if "small" in f["case"])
+    assert failure == {
+        "case": "small/F32",
+        "clauses": ["scores"],
+        "why": f"Why small {EVIL}.",
+        "status": "fail",
+        "message": "",
+        "step": "scale",
+        "results": ["logits"],
+        "first": {
+            "name": "logits",
+            "used": 3.0,
+            "message": "",
+            "worst": {
+                "index": {"b": 0, "n": 1},
+                "got": 1.5,
+                "expected": 0.5,
+                "ulps": 7.0,
+            },
+        },
+    }
+
+
+def test_numbers_that_json_lacks_are_strings(report):
+    failures = report["subjects"][1]["failures"]
+    (first,) = (f["first"] for f in failures if "unbounded" in f["case"])
+    assert (first["used"], first["worst"]["got"]) == ("inf", "nan")
+
+
+WORSE = AGREE.__class__(**vars(AGREE) | {"worst": 1.5})
+MODEL_PASSES = ModelCheck("good", "mine", 1e-7, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("runs", "agreement", "model", "conforms"),
+    [
+        ([GOOD], [], [], True),
+        ([GOOD], [AGREE], [MODEL_PASSES], True),
+        ([GOOD, BAD], [], [], False),
+        ([GOOD], [WORSE], [], False),
+        ([GOOD], [], [MODEL], False),
+    ],
+    ids=["one", "all", "subject", "agreement", "model"],
+)
+def test_the_whole_conforms_where_every_part_does(runs, agreement, model, conforms):
+    report = summary(runs, agreement, model)
+    assert report["conforms"] is conforms
+    assert (">conforms<" in as_html(report)) is conforms
+
+
+def test_the_page_holds_every_failure(report):
+    words = Words(as_html(report)).text
+    for failure in report["subjects"][1]["failures"]:
+        for key in ("case", "why", "message"):
+            assert " ".join(failure[key].split()) in words
+        if failure["first"] and failure["first"]["worst"]:
+            assert element(failure["first"]) in words
+    assert "first step that diverges is scale" in words
+    assert "Differs from the spec: fill = -10000.0" in words
+    assert "Clauses of which no case was judged: dq" in words
+
+
+def test_the_page_escapes_what_is_not_its_own(report):
+    page = as_html(report)
+    assert EVIL not in page
+    assert "b" not in Words(page).tags
+    assert "<script" not in page
+
+
+def test_the_page_needs_nothing_else(report):
+    assert not re.search(r"(src|href|url|@import)\b\s*[=(]", as_html(report))
+
+
+def test_the_terminal_shows_the_simplest_of_alike_failures(report):
+    shown = text(report)
+    assert "fail small/F32 (and 1 more case)" in shown
+    assert "large/F32" not in shown
+    assert "first step that diverges: scale" in shown
+    assert (
+        "logits[b=0, n=1]: got 1.5, expected 0.5 (7 ulps, 300.0 % of the budget)"
+        in shown
+    )
+    assert "output[b=0, n=1]: got nan, expected 0.5" in shown
+    assert f"crash gone/F32 SIGSEGV {EVIL}" in shown
+    assert "not judged cut/F32 the subject left no result" in shown
+    assert f"this case is there for: Why small {EVIL}." in shown
+    assert "clauses without a judged case: dq" in shown
+    assert "differs from the spec: fill = -10000.0" in shown
+
+
+def test_the_terminal_ends_with_what_it_comes_to(report):
+    counted = "1 pass, 3 fail, 1 crash, 1 not judged, 1 not applicable"
+    shown = text(report)
+    assert shown.endswith(
+        f"good conforms: 2 pass {SUBJECT['name']} does not conform: {counted}"
+    )
+
+
+def test_the_terminal_shows_a_table_of_subjects_and_of_pairs(report):
+    shown = text(report)
+    assert "good 1 of 1 1 of 1 50.0 % 12.5 %" in shown
+    assert "1 of 6 — ∞ ×" in shown
+    assert "good 50.0 %, 99 %" in shown
+    assert "good mine 2.0e-06 1.0e-06 FAIL" in shown
+
+
+def test_a_single_subject_has_a_table_of_dtypes():
+    shown = text(summary([GOOD]))
+    assert "F32 1 of 1 50.0 % a/F32 scores BF16 1 of 1 12.5 % b/BF16 scores" in shown
+
+
+def test_a_model_that_was_not_run_is_said_to_be_missing():
+    report = summary([GOOD], model_missing="no tokenizers")
+    assert "real model: not run: no tokenizers" in text(report)
+    assert "Not run: no tokenizers" in Words(as_html(report)).text
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (share(0.3704), "37.0 %"),
+        (share("inf"), "∞ ×"),
+        (share(810000.0), "8.1e+05 ×"),
+        (percent(0.9999), "99 %"),
+        (percent(1.0), "100 %"),
+        (amount(3.21e-7), "3.2e-07"),
+        (counted(1, "more case"), "1 more case"),
+        (counted(2, "more case"), "2 more cases"),
+        (counts({"counts": {"pass": 3, "fail": 1, "not applicable": 5}}), "3 of 4"),
+        (counts({"counts": {"not judged": 2}}), "0 of 2"),
+    ],
+)
+def test_numbers_as_words(shown, words):
+    assert shown == words
+
+
+def test_an_element_that_must_be_exact_says_so():
+    worst = {"index": {"b": 0}, "got": 1e-30, "expected": 0.0, "ulps": "inf"}
+    finding = {"name": "weights", "used": "inf", "worst": worst}
+    assert element(finding) == "weights[b=0]: got 1e-30, expected 0 (must be exact)"
