@@ -18,7 +18,9 @@ ROOMS = sorted(f.parent.name for f in Path("impls/attnref").glob("*/attention.py
 nox.options.sessions = [*ROOMS, "compare", "tests", "lint"]
 
 BUILD = Path("build")
-SOURCES = ("impls", "conformance/attncheck", "constraints.txt", "pyproject.toml")
+JUDGE = ("impls/attnref/spec", "conformance/attncheck", "constraints.txt")
+"""What the results of every room depend on, beside the room itself."""
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -60,7 +62,7 @@ for _room in ROOMS:
 def compare(session: nox.Session) -> None:
     """Compare the rooms with the definition and with each other; write a report."""
     folders = {room: BUILD / "results" / room for room in ROOMS}
-    stale = [room for room in ROOMS if is_stale(folders[room] / "results.jsonl")]
+    stale = [room for room in ROOMS if is_stale(room, folders[room] / "results.jsonl")]
     if stale:
         posargs = ["--results-only", *session.posargs]
         command = [sys.executable, "-m", "nox", "--session", *stale, "--", *posargs]
@@ -114,10 +116,11 @@ def install_groups(session: nox.Session, *groups: str) -> None:
     session.install("--constraint=constraints.txt", *names)
 
 
-def is_stale(results: Path) -> bool:
+def is_stale(room: str, results: Path) -> bool:
     """Whether results are missing or older than a source that they depend on."""
     if not results.exists():
         return True
-    files = [f for root in map(Path, SOURCES) for f in (root, *root.rglob("*.py"))]
+    roots = map(Path, (f"impls/attnref/{room}", *JUDGE))
+    files = [file for root in roots for file in (root, *root.rglob("*.py"))]
     newest = max(file.stat().st_mtime for file in files if file.is_file())
     return results.stat().st_mtime < newest

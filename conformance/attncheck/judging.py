@@ -22,6 +22,9 @@ from attncheck.exchange import (
 from attncheck.subject import DEFAULT_PROFILE
 from attncheck.verdict import Run, judge
 
+EXACT = "float64 attention"
+"""What the real model is compared with."""
+
 
 @dataclass
 class Judge:
@@ -189,7 +192,7 @@ def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
     ran = [(f.name, f.embedding) for f in folders if f.embedding is not None]
     if not ran or minilm.available() is not None:
         return []
-    exact = ("float64 attention", minilm.embed(minilm.exact_attention))
+    exact = (EXACT, minilm.embed(minilm.exact_attention))
     return [
         ModelCheck(
             a,

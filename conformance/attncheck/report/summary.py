@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from attncheck.case import RESULTS
 from attncheck.judging import Agreement, ModelCheck
 from attncheck.verdict import Finding, Run, Verdict
 
@@ -87,8 +88,7 @@ def _simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
     def order(verdict: Verdict) -> tuple:
         finding = verdict.first_failure
-        names = [f.name for f in verdict.findings]
-        place = names.index(finding.name) if finding else -1
+        place = RESULTS.index(finding.name) if finding else -1
         scores = math.prod(verdict.case.sizes[axis] for axis in "bnij")
         return place, len(verdict.step or ""), scores
 

@@ -8,7 +8,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from attncheck.report.words import amount, counted, counts, element, percent, share
+from attncheck.report.words import (
+    amount,
+    counted,
+    counts,
+    element,
+    percent,
+    real_model,
+    share,
+)
 
 SHOWN_FAILURES = 5
 """Groups of alike failures that are shown; the JSON report has every case."""
@@ -88,15 +96,16 @@ def _dtypes(subject: Mapping[str, Any]) -> Table:
 def _table(report: Mapping[str, Any]) -> Table:
     """Subject × dtype: passed of judged cases, and the worst share of a budget."""
     dtypes = list(dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"]))
-    table = _titled("cases passed, worst budget used")
-    for heading in ("subject", *dtypes):
+    table = _titled("cases passed, worst budget used; max |Δ| in the real model")
+    for heading in ("subject", *dtypes, "real model"):
         table.add_column(heading)
     for subject in report["subjects"]:
         cells = [
             f"{counts(cell)}\n{share(cell['used'])}" if cell else "—"
             for cell in map(subject["dtypes"].get, dtypes)
         ]
-        table.add_row(escape(subject["name"]), *cells)
+        real = real_model(report, subject["name"])
+        table.add_row(escape(subject["name"]), *cells, real)
     return table
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from attncheck.judging import EXACT
+
 
 def share(used: float | str) -> str:
     """`37.0 %` of a budget, or `81 ×` it; infinity is `∞ ×`."""
@@ -50,3 +52,12 @@ def counts(cell: Mapping[str, Any]) -> str:
     numbers = cell["counts"]
     applicable = sum(numbers.values()) - numbers.get("not applicable", 0)
     return f"{numbers.get('pass', 0)} of {applicable}"
+
+
+def real_model(report: Mapping[str, Any], subject: str) -> str:
+    """`7.8e-08 pass`: how far the real model with the subject is from the exact one."""
+    for check in report["model"]:
+        if (check["a"], check["b"]) == (subject, EXACT):
+            verdict = "pass" if check["passes"] else "FAIL"
+            return f"{amount(check['difference'])}\n{verdict}"
+    return "not run"
