@@ -50,7 +50,7 @@ def pooled(seeds, dtype="BF16", **fault):
         case = make_case(seed, dtype)
         want = expected(case)
         got = output(case, **fault)
-        samples.append(sample(case, want, derive(case, want, PROFILE), got))
+        samples.append(sample(case, want, derive(case, want, PROFILE), PROFILE, got))
     return pool(samples)
 
 
@@ -104,7 +104,7 @@ def test_the_gain_is_that_of_weighted_least_squares():
     """Against numpy's least squares, and rows as clusters written out."""
     case = make_case(1)
     want = expected(case)
-    one = sample(case, want, derive(case, want, PROFILE), output(case))
+    one = sample(case, want, derive(case, want, PROFILE), PROFILE, output(case))
     weight = np.sqrt(1 / one.variance)
     y, e = (weight * one.expected).ravel(), (weight * one.error).ravel()
     slope = np.linalg.lstsq(y[:, None], e, rcond=None)[0][0]
@@ -123,7 +123,7 @@ def test_rows_that_attend_nothing_are_not_counted():
     case = replace(case, inputs=case.inputs | {"mask": mask})
     want = expected(case)
     got = want.output.astype(output_dtype(case, "output"))
-    found = pool([sample(case, want, derive(case, want, PROFILE), got)])
+    found = pool([sample(case, want, derive(case, want, PROFILE), PROFILE, got)])
     assert found.rows == 64
 
 
@@ -132,4 +132,24 @@ def test_a_case_whose_roundings_coincide_has_no_sample():
     case = replace(case, inputs=case.inputs | {"k": 0 * case.inputs["k"]})
     want = expected(case)
     with pytest.raises(ValueError, match="case 0: k has few distinct values"):
-        sample(case, want, derive(case, want, PROFILE), output(case))
+        sample(case, want, derive(case, want, PROFILE), PROFILE, output(case))
+
+
+def test_rows_that_share_a_rounding_have_no_gain():
+    """A row's greatest weight is 1: times the factor of dropout, one number."""
+    case = make_case(0)
+    keep = np.random.default_rng(0).random((1, 2, 64, 96)) < 0.7
+    dropped = replace(
+        case, inputs=case.inputs | {"dropout_keep": keep}, dropout_rate=0.3
+    )
+    tf32 = PROFILES["tf32"]
+    for one, profile, name in [
+        (dropped, PROFILE, "output"),
+        (make_case(0, "F32"), tf32, "output"),
+        (case, PROFILE, "lse"),
+    ]:
+        want = expected(one)
+        budget = derive(one, want, profile)
+        found = sample(one, want, budget, profile, getattr(want, name), name=name)
+        assert found.gain is None
+        assert pool([found]).gain == 0

@@ -133,6 +133,7 @@ def row_deviations(problem: Problem, forward: Forward) -> Rows:
     sums = problem.row_terms**0.5 * problem.unit.sum
     ones = np.ones((p.shape[-1], 1))
     lse = quadrature(scores.times(p).through(ones), sums)
+    lse = np.where(problem.live.any(axis=-1, keepdims=True), lse, 0.0)
     return Rows(p, scores, bend, lse, sums)
 
 

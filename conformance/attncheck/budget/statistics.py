@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attncheck.budget.bounds import Budget, output_dtype
+from attncheck.budget.profile import Profile
 from attncheck.budget.rounding import gamma, half_ulp, unit_roundoff
 from attncheck.case import Case
 from attncheck.definition import Expected
@@ -41,8 +42,11 @@ class Sample:
     variance: np.ndarray
     """Of random roundings, the last one included, at most; 0 where nothing is random:
     such elements are not counted."""
-    gain: float
-    """The relative error that all elements may have in common, γ_{j+8}."""
+    rows: int
+    """With errors of their own: a query's log-sum-exp and D are in all gradients."""
+    gain: float | None
+    """The relative error that all elements may have in common, γ_{j+8}; None where
+    the gain says nothing."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,16 @@ def sample(
     case: Case,
     expected: Expected,
     budget: Budget,
+    profile: Profile,
     got: np.ndarray,
     *,
     name: str = "output",
 ) -> Sample:
     """What one result of a random case adds to the statistics.
+
+    The gain is that of outputs whose rows have no rounding in common.  Gradients are
+    differences: a common relative error of a term is none of the whole.  The rounded
+    factor of dropout on a weight of exactly 1, and a rounded operand, are in all rows.
 
     Raises:
         ValueError: the roundings of the case are not independent.
@@ -90,40 +99,43 @@ def sample(
     shape = (-1, want.shape[-1]) if want.ndim == 4 else (-1, 1)
     last = half_ulp(want, output_dtype(case, name))
     random = deviation > 0
+    queries = int(np.isfinite(expected.lse).sum())
+    alike = "dropout_keep" in case.inputs or profile.operands > 0
+    gain = gamma(case.sizes["j"] + 8, unit_roundoff(case.accumulation))
     return Sample(
         error=np.where(random, got.astype(np.float64) - want, 0.0).reshape(shape),
         expected=np.where(random, want, 0.0).reshape(shape),
         linear=budget.linear[name].reshape(shape),
         variance=np.where(random, (deviation**2 + last**2) / 3, 0.0).reshape(shape),
-        gain=gamma(case.sizes["j"] + 8, unit_roundoff(case.accumulation)),
+        rows=min(queries, int(random.reshape(shape).any(axis=-1).sum())),
+        gain=None if alike or name != "output" else gain,
     )
 
 
 def pool(samples: Sequence[Sample]) -> Pooled:
-    """The statistics of all samples together.
-
-    The gain is meant for outputs: of gradients, which are differences, a common
-    relative error of one term is none of the whole.
-    """
-    rows, squares, count = 0, 0.0, 0
-    projections: list[np.ndarray] = []
-    norms: list[np.ndarray] = []
-    for one in samples:
-        counted = one.variance > 0
-        variance = np.where(counted, one.variance, 1.0)
-        z = one.error**2 / (variance + one.linear**2)
-        squares, count = squares + z[counted].sum(), count + int(counted.sum())
-        rows += int(counted.any(axis=-1).sum())
-        weight = one.expected / variance
-        projections.append((weight * one.error).sum(axis=-1))
-        norms.append((weight * one.expected).sum(axis=-1))
-    gain, error = _slope(_joined(projections), _joined(norms))
-    limit = max((one.gain for one in samples), default=0.0) + ERRORS * error
-    return Pooled(rows, float(np.sqrt(squares / max(count, 1))), gain, error, limit)
+    """The statistics of all samples together."""
+    squares = _joined([_squares(one) for one in samples])
+    rms = float(np.sqrt(squares.mean())) if squares.size else 0.0
+    gain, error = _slope([one for one in samples if one.gain is not None])
+    common = max((one.gain or 0.0 for one in samples), default=0.0)
+    limit = common + ERRORS * error
+    return Pooled(sum(one.rows for one in samples), rms, gain, error, limit)
 
 
-def _slope(projection: np.ndarray, norm: np.ndarray) -> tuple[float, float]:
+def _squares(one: Sample) -> np.ndarray:
+    """error² / (variance + linear²) of all elements with random errors."""
+    counted = one.variance > 0
+    return (one.error[counted] ** 2) / (one.variance + one.linear**2)[counted]
+
+
+def _slope(samples: Sequence[Sample]) -> tuple[float, float]:
     """β = Σ w e y / Σ w y² and its standard error, rows being the clusters."""
+    weights = [
+        one.expected / np.where(one.variance > 0, one.variance, 1) for one in samples
+    ]
+    pairs = list(zip(weights, samples, strict=True))
+    projection = _joined([(w * one.error).sum(axis=-1) for w, one in pairs])
+    norm = _joined([(w * one.expected).sum(axis=-1) for w, one in pairs])
     total = norm.sum()
     if total == 0:
         return 0.0, 0.0
