@@ -19,6 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from attncheck import frameworks, minilm
+from attncheck.agreement import agreements, check_model
 from attncheck.budget import PROFILES
 from attncheck.case import DTYPES, Case
 from attncheck.clauses import CLAUSES
@@ -29,7 +30,7 @@ from attncheck.exchange import (
     forget_results,
     write_cases,
 )
-from attncheck.judging import Folder, Judge, agreements, check_model
+from attncheck.judging import Folder, Judge
 from attncheck.report import as_html, print_text, summary
 from attncheck.subject import SubjectError
 from attncheck.suite import SETS, by_clause, cases

@@ -1,15 +1,23 @@
-"""From folders of cases and results to runs: verdicts, and how far subjects agree."""
+"""From a folder of cases and results to a run: the verdicts about one subject."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from attncheck import minilm
-from attncheck.budget import PROFILES, budget, half_ulp, output_dtype
-from attncheck.case import Case
+from attncheck.budget import (
+    PROFILES,
+    Budget,
+    Pooled,
+    Sample,
+    derive,
+    is_void,
+    pool,
+    sample,
+    split,
+)
+from attncheck.case import STEPS, Case
 from attncheck.definition import Expected, expected
 from attncheck.exchange import (
     MODEL,
@@ -20,45 +28,7 @@ from attncheck.exchange import (
     read_results,
 )
 from attncheck.subject import DEFAULT_PROFILE
-from attncheck.verdict import Run, judge
-
-EXACT = "float64 attention"
-"""What the real model is compared with."""
-
-
-@dataclass
-class Judge:
-    """What every case must give, computed once for all subjects."""
-
-    _expected: dict[str, Expected] = field(default_factory=dict)
-    _bounds: dict[tuple[str, str], dict[str, np.ndarray]] = field(default_factory=dict)
-
-    def expected(self, case: Case) -> Expected:
-        """The definition's results."""
-        if case.sha256 not in self._expected:
-            self._expected[case.sha256] = expected(case)
-        return self._expected[case.sha256]
-
-    def bounds(self, case: Case, profile: str) -> dict[str, np.ndarray]:
-        """How far each result may lie from the definition's."""
-        key = case.sha256, profile
-        if key not in self._bounds:
-            self._bounds[key] = budget(case, self.expected(case), PROFILES[profile])
-        return self._bounds[key]
-
-    def run(self, folder: "Folder", profile: str | None = None) -> Run:
-        """The verdicts about the subject of a folder, by the profile it declares."""
-        name = profile or folder.profile
-        verdicts = [
-            judge(
-                case,
-                self.expected(case),
-                self.bounds(case, name),
-                folder.results.get(case.id),
-            )
-            for case in folder.cases
-        ]
-        return Run(dict(folder.subject) | {"profile": name}, verdicts)
+from attncheck.verdict import Run, Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -112,107 +82,82 @@ class Folder:
         return str(self.subject["name"])
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far two subjects agree on the cases of one dtype."""
+@dataclass
+class Judge:
+    """What every case must give, computed once for all subjects."""
 
-    a: str
-    b: str
-    dtype: str
-    cases: int
-    """Cases that both have done."""
-    bitwise: float
-    """The share of their arrays that are equal bit for bit, but for the sign of 0 and
-    the payload of NaN."""
-    worst: float
-    """The largest |a − b|, as a share of what the two budgets allow together."""
-    where: str
-    """The case and the result that show it."""
+    _expected: dict[str, Expected] = field(default_factory=dict)
+    _budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
 
+    def expected(self, case: Case) -> Expected:
+        """The definition's results."""
+        if case.sha256 not in self._expected:
+            self._expected[case.sha256] = expected(case)
+        return self._expected[case.sha256]
 
-def agreements(judge: Judge, folders: Sequence[Folder]) -> list[Agreement]:
-    """Every pair of subjects, by dtype."""
-    found = []
-    for a, b in combinations(folders, 2):
-        theirs = {case.id: case.sha256 for case in b.cases}
-        shared = [case for case in a.cases if theirs.get(case.id) == case.sha256]
-        for dtype in dict.fromkeys(case.dtype for case in shared):
-            cases = [
-                case
-                for case in shared
-                if case.dtype == dtype and all(f.has_done(case) for f in (a, b))
-            ]
-            found.append(_agreement(judge, a, b, dtype, cases))
-    return found
+    def budget(self, case: Case, profile: str) -> Budget:
+        """How far each result may lie from the definition's."""
+        key = case.sha256, profile
+        if key not in self._budgets:
+            derived = derive(case, self.expected(case), PROFILES[profile])
+            self._budgets[key] = derived
+        return self._budgets[key]
 
-
-def _agreement(
-    judge: Judge, a: Folder, b: Folder, dtype: str, cases: Sequence[Case]
-) -> Agreement:
-    equal, shares = [], [(0.0, "")]
-    for case in cases:
-        ours, theirs = a.results[case.id].arrays, b.results[case.id].arrays
-        for name in sorted(set(ours) & set(theirs) & set(case.wants)):
-            x, y = ours[name].astype(np.float64), theirs[name].astype(np.float64)
-            visible = judge.expected(case).visible
-            if name in ("scores", "logits") and x.shape == y.shape == visible.shape:
-                # A blocked key has none.
-                x, y = np.where(visible, x, 0), np.where(visible, y, 0)
-            equal.append(np.array_equal(x, y, equal_nan=True))
-            bounds = [judge.bounds(case, folder.profile)[name] for folder in (a, b)]
-            share = _share(x, y, bounds, output_dtype(case, name))
-            shares.append((share, f"{case.id} {name}"))
-    worst, where = max(shares)
-    bitwise = float(np.mean(equal)) if equal else 0.0
-    return Agreement(a.name, b.name, dtype, len(cases), bitwise, worst, where)
-
-
-@dataclass(frozen=True)
-class ModelCheck:
-    """How far apart two passes of the real model end."""
-
-    a: str
-    b: str
-    difference: float
-    """The largest |Δ| among the entries of the sentence embeddings."""
-    limit: float
-    """What rounding explains (`attncheck.minilm.rounding`)."""
-
-    @property
-    def passes(self) -> bool:
-        """Whether rounding explains the difference."""
-        return self.difference <= self.limit
-
-
-def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
-    """Every subject's embeddings against float64 attention and against each other.
-
-    None of them where the model is not installed.
-    """
-    ran = [(f.name, f.embedding) for f in folders if f.embedding is not None]
-    if not ran or minilm.available() is not None:
-        return []
-    exact = (EXACT, minilm.embed(minilm.exact_attention))
-    return [
-        ModelCheck(
-            a,
-            b,
-            float(np.abs(x - y).max()) if x.shape == y.shape else np.inf,
-            minilm.rounding(exact[1].size),
+    def run(self, folder: Folder, profile: str | None = None) -> Run:
+        """The verdicts about the subject of a folder, by the profile it declares."""
+        name = profile or folder.profile
+        verdicts = [self.verdict(case, folder, name) for case in folder.cases]
+        dtypes = dict.fromkeys(case.dtype for case in folder.cases)
+        return Run(
+            dict(folder.subject) | {"profile": name},
+            verdicts,
+            measured={dtype: self._measured(folder, dtype) for dtype in dtypes},
+            pooled=self._pooled(folder, name),
         )
-        for (a, x), (b, y) in combinations([*ran, exact], 2)
-    ]
 
+    def verdict(self, case: Case, folder: Folder, profile: str) -> Verdict:
+        """The verdict about one case, a failure's budget split by source."""
+        want, derived = self.expected(case), self.budget(case, profile)
+        void = is_void(case, want, derived.bounds)
+        if void:
+            return Verdict(case, "not applicable", f"under {profile}, {void}")
+        found = judge(case, want, derived.bounds, folder.results.get(case.id))
+        first = found.first_failure
+        if first is None or first.worst is None:
+            return found
+        place = tuple(first.worst.index.values())
+        shares = split(case, want, PROFILES[profile], first.name, place)
+        findings = tuple(
+            replace(finding, split=shares) if finding is first else finding
+            for finding in found.findings
+        )
+        return replace(found, findings=findings)
 
-def _share(
-    x: np.ndarray, y: np.ndarray, bounds: Sequence[np.ndarray], dtype: np.dtype
-) -> float:
-    """The largest |x − y| as a share of both bounds and both final roundings."""
-    if not x.shape == y.shape == bounds[0].shape:
-        return np.inf
-    with np.errstate(all="ignore"):
-        rounding = half_ulp(np.maximum(abs(x), abs(y)), dtype)
-        share = np.abs(x - y) / (sum(bounds) + 2 * rounding)
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    share = np.where(same, 0.0, np.where(np.isnan(share), np.inf, share))
-    return float(share.max(initial=0.0))
+    def _measured(self, folder: Folder, dtype: str) -> str | None:
+        """The first profile, strictest first, under which all that was done passes."""
+        cases = [c for c in folder.cases if c.dtype == dtype and folder.has_done(c)]
+        for name in PROFILES if cases else ():
+            verdicts = (self._passes(case, folder, name) for case in cases)
+            if all(verdicts):
+                return name
+        return None
+
+    def _passes(self, case: Case, folder: Folder, profile: str) -> bool:
+        bounds = self.budget(case, profile).bounds
+        result = folder.results[case.id]
+        return judge(case, self.expected(case), bounds, result).status != "fail"
+
+    def _pooled(self, folder: Folder, profile: str) -> dict[tuple[str, str], Pooled]:
+        """Statistics of the random cases, by dtype and result."""
+        samples: dict[tuple[str, str], list[Sample]] = {}
+        for case in filter(folder.has_done, folder.cases):
+            derived, want = self.budget(case, profile), self.expected(case)
+            if not derived.random or is_void(case, want, derived.bounds):
+                continue
+            for name, got in folder.results[case.id].arrays.items():
+                fits = got.size and got.shape == getattr(want, name).shape
+                if fits and name in derived.deviation and name not in STEPS:
+                    given = case, want, derived, PROFILES[profile], got
+                    key = case.dtype, name
+                    samples.setdefault(key, []).append(sample(*given, name=name))
+        return {key: pool(ones) for key, ones in samples.items()}

@@ -15,7 +15,7 @@ from attncheck.case import DTYPES, GRADIENTS, Case
 from attncheck.definition import expected
 from attncheck.frameworks import as_numpy
 from attncheck.report.summary import finding_record
-from attncheck.report.words import element
+from attncheck.report.words import element, shares
 from attncheck.verdict import Finding, compare
 from attnref.spec import Mask, patterns
 from attnref.spec.checks import check_attention, check_gradients, check_mask
@@ -241,4 +241,6 @@ def _line(finding: Finding) -> str:
         return f"`{finding.name}` {finding.message}"
     if finding.worst is None:
         return f"{finding.name}: {finding.status}"
-    return f"{finding.status}: {element(finding_record(finding))}"
+    line = f"{finding.status}: {element(finding_record(finding))}"
+    where = f"\n    the budget there: {shares(finding.split)}" if finding.split else ""
+    return line + where

@@ -1,12 +1,12 @@
 """The verdict: a pure comparison of what came with what is legal."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from attncheck.budget import half_ulp, interval, output_dtype
+from attncheck.budget import Pooled, half_ulp, interval, output_dtype
 from attncheck.case import RESULTS, STEPS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
@@ -73,6 +73,8 @@ class Finding:
     only by the final rounding, so `status` decides."""
     worst: Worst | None = None
     message: str = ""
+    split: Mapping[str, float] = field(default_factory=dict)
+    """Shares of what is allowed at the worst element, by source of error."""
 
 
 @dataclass(frozen=True)
@@ -116,16 +118,26 @@ class Run:
     subject: Mapping[str, object]
     """`name`, `framework`, `version`, `profile`, `conventions`."""
     verdicts: Sequence[Verdict]
+    measured: Mapping[str, str | None] = field(default_factory=dict)
+    """dtype → the strictest profile under which all that was done passes."""
+    pooled: Mapping[tuple[str, str], Pooled] = field(default_factory=dict)
+    """(dtype, result) → statistics of all random cases together."""
 
     @cached_property
     def conforms(self) -> bool:
-        """Whether a case was judged, and every case that applies passes.
+        """Whether a case was judged, and every case that applies passes, and all
+        cases together show no excess.
 
         So a case that was refused, or has no result, or none that it wants, does not
         conform, and every clause that applies was judged.
         """
         applicable = {v.status for v in self.verdicts} - {"not applicable"}
-        return applicable == {"pass"}
+        return applicable == {"pass"} and not self.excess
+
+    @cached_property
+    def excess(self) -> dict[tuple[str, str], Pooled]:
+        """Statistics that the errors of a legal implementation do not have."""
+        return {key: one for key, one in self.pooled.items() if not one.passes}
 
     @cached_property
     def unjudged(self) -> list[str]:

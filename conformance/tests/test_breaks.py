@@ -47,7 +47,7 @@ def subject(folder: Path) -> Subject:
 def judged(subject: Subject, case) -> Verdict:
     with np.errstate(all="ignore"):  # NaN and infinity are what some cases are about
         result = run_case(subject, case, {})
-    bounds = JUDGE.bounds(case, subject.profile)
+    bounds = JUDGE.budget(case, subject.profile).bounds
     return judge(case, JUDGE.expected(case), bounds, result)
 
 

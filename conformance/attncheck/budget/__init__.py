@@ -26,10 +26,11 @@ from attncheck.budget.profile import PROFILES, Profile
 from attncheck.budget.randomness import deviations_allowed
 from attncheck.budget.rounding import half_ulp, interval, nearest
 from attncheck.budget.split import SOURCES, split
-from attncheck.budget.statistics import Pooled, Sample, pool, sample
+from attncheck.budget.statistics import RMS_LIMIT, Pooled, Sample, pool, sample
 
 __all__ = [
     "PROFILES",
+    "RMS_LIMIT",
     "SOURCES",
     "Budget",
     "Pooled",

@@ -102,8 +102,9 @@ def sample(
     queries = int(np.isfinite(expected.lse).sum())
     alike = "dropout_keep" in case.inputs or profile.operands > 0
     gain = gamma(case.sizes["j"] + 8, unit_roundoff(case.accumulation))
+    error = np.where(random, got, 0).astype(np.float64) - np.where(random, want, 0)
     return Sample(
-        error=np.where(random, got.astype(np.float64) - want, 0.0).reshape(shape),
+        error=error.reshape(shape),
         expected=np.where(random, want, 0.0).reshape(shape),
         linear=budget.linear[name].reshape(shape),
         variance=np.where(random, (deviation**2 + last**2) / 3, 0.0).reshape(shape),

@@ -23,6 +23,8 @@ def as_html(report: Mapping[str, Any]) -> str:
         "percent": words.percent,
         "amount": words.amount,
         "element": words.element,
+        "excess": words.excess,
+        "shares": words.shares,
         "counts": words.counts,
     }
     dtypes = dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"])

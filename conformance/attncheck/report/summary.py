@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from attncheck.agreement import Agreement, ModelCheck
 from attncheck.case import RESULTS
-from attncheck.judging import Agreement, ModelCheck
 from attncheck.verdict import Finding, Run, Verdict
 
 SCHEMA = "attncheck-report/1"
@@ -51,6 +51,11 @@ def _subject(run: Run) -> dict[str, Any]:
             dtype: _cell([v for v in run.verdicts if v.case.dtype == dtype])
             for dtype in dict.fromkeys(v.case.dtype for v in run.verdicts)
         },
+        "measured": run.measured,
+        "pooled": [
+            {"dtype": dtype, "result": name, "passes": one.passes, **asdict(one)}
+            for (dtype, name), one in run.pooled.items()
+        ],
         "results_not_judged": _results_not_judged(run.verdicts),
         "clauses_not_judged": run.unjudged,
         "failures": [_failure(verdict) for verdict in _simplest_first(failures)],
@@ -115,6 +120,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "name": finding.name,
         "used": finding.used,
         "message": finding.message,
+        "split": finding.split,
         "worst": asdict(finding.worst) if finding.worst else None,
     }
 

@@ -13,9 +13,11 @@ from attncheck.report.words import (
     counted,
     counts,
     element,
+    excess,
     percent,
     real_model,
     share,
+    shares,
 )
 
 SHOWN_FAILURES = 5
@@ -25,7 +27,7 @@ SHOWN_FAILURES = 5
 def print_text(report: Mapping[str, Any], console: Console) -> None:
     """Prints the report: per subject, then agreement, then what it comes to."""
     for subject in report["subjects"]:
-        console.print(*_lines(subject), sep="\n")
+        console.print(*_lines(subject), sep="\n", soft_wrap=True)
     if len(report["subjects"]) > 1:
         console.print(_table(report))
     else:
@@ -47,6 +49,7 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     yield f"[bold]{escape(subject['name'])}[/]  {escape(version)}  profile {profile}"
     for name, value in subject.get("conventions", {}).items():
         yield f"  differs from the spec: {name} = {value}"
+    yield from _measured(subject)
     if subject["results_not_judged"]:
         yield f"  not judged: {', '.join(subject['results_not_judged'])}"
     if subject["clauses_not_judged"]:
@@ -58,6 +61,20 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield from _failure_lines(failures)
     if len(groups) > SHOWN_FAILURES:
         yield f"  … and {counted(len(groups) - SHOWN_FAILURES, 'more kind')} of failure"
+
+
+def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
+    """The precision that the results show, where it is not the one that is claimed."""
+    others = [
+        f"{dtype} {measured or 'none'}"
+        for dtype, measured in subject["measured"].items()
+        if measured != subject["profile"]
+    ]
+    if others:
+        yield f"  declared {subject['profile']}, measured: {', '.join(others)}"
+    for one in subject["pooled"]:
+        if not one["passes"] and not subject["failures"]:
+            yield f"  [red]all cases together[/]: {excess(one)}"
 
 
 def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -81,6 +98,8 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"    `{first['name']}` {escape(first['message'])}"
     if first and first["worst"]:
         yield f"    {escape(element(first))}"
+    if first and first["split"]:
+        yield f"    the budget there: {shares(first['split'])}"
     yield f"    [dim]this case is there for: {escape(simplest['why'])}[/]"
 
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from attncheck.judging import EXACT
+from attncheck.agreement import EXACT
+from attncheck.budget import RMS_LIMIT
 
 
 def share(used: float | str) -> str:
@@ -61,3 +62,19 @@ def real_model(report: Mapping[str, Any], subject: str) -> str:
             verdict = "pass" if check["passes"] else "FAIL"
             return f"{amount(check['difference'])}\n{verdict}"
     return "not run"
+
+
+def shares(split: Mapping[str, float]) -> str:
+    """`weights 51 %, output rounding 42 %, …`: the sources of at least 1 %."""
+    return ", ".join(
+        f"{source} {100 * part:.0f} %" for source, part in split.items() if part >= 0.01
+    )
+
+
+def excess(pooled: Mapping[str, Any]) -> str:
+    """`BF16 output: rms 1.31 of 1.15 allowed, gain 2.0e-03 of 1.0e-04 allowed`."""
+    rms, gain, limit = (float(pooled[key]) for key in ("rms", "gain", "gain_limit"))
+    return (
+        f"{pooled['dtype']} {pooled['result']}: errors of {rms:.2f} times the expected "
+        f"size (at most {RMS_LIMIT}), a gain of {gain:.1e} (at most {limit:.1e})"
+    )

@@ -68,7 +68,7 @@ def subject(room):
 def judged(subject: Subject, case: Case) -> Verdict:
     with np.errstate(all="ignore"):  # NaN and infinity are what some cases are about
         result = run_case(subject, case, {})
-    bounds = JUDGE.bounds(case, subject.profile)
+    bounds = JUDGE.budget(case, subject.profile).bounds
     return judge(case, JUDGE.expected(case), bounds, result)
 
 
