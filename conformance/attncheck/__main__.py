@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-NEEDS = ("typer", "rich", "jinja2", "safetensors", "ml_dtypes")
+NEEDS = ("typer", "rich", "jinja2", "safetensors", "ml_dtypes", "platformdirs")
 
 
 def main() -> None:

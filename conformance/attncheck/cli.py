@@ -21,6 +21,7 @@ from rich.table import Table
 from attncheck import frameworks, minilm
 from attncheck.agreement import agreements, check_model
 from attncheck.budget import PROFILES
+from attncheck.cache import Cache
 from attncheck.case import DTYPES, Case
 from attncheck.clauses import CLAUSES
 from attncheck.collect import collect
@@ -281,12 +282,13 @@ def _collect(
 def _report(
     folders: Sequence[Folder], profile: str | None, missing: str | None
 ) -> dict[str, Any]:
-    judging = Judge()
+    judging = Judge(Cache.of_user())
     runs = []
     with _progress() as progress:
         for folder in progress.track(folders, description="judging"):
             runs.append(judging.run(folder, profile))
     pairs = agreements(judging, folders)
+    judging.cache.prune()
     return summary(runs, pairs, check_model(folders), model_missing=missing)
 
 

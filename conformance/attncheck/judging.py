@@ -17,6 +17,7 @@ from attncheck.budget import (
     sample,
     split,
 )
+from attncheck.cache import Cache
 from attncheck.case import STEPS, Case
 from attncheck.definition import Expected, expected
 from attncheck.exchange import (
@@ -86,21 +87,30 @@ class Folder:
 class Judge:
     """What every case must give, computed once for all subjects."""
 
+    cache: Cache = field(default_factory=lambda: Cache(None))
     _expected: dict[str, Expected] = field(default_factory=dict)
     _budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
 
     def expected(self, case: Case) -> Expected:
         """The definition's results."""
-        if case.sha256 not in self._expected:
-            self._expected[case.sha256] = expected(case)
-        return self._expected[case.sha256]
+        key = case.sha256
+        if key not in self._expected:
+            found = self.cache.expected(key)
+            if found is None:
+                found = expected(case)
+                self.cache.keep_expected(key, found)
+            self._expected[key] = found
+        return self._expected[key]
 
     def budget(self, case: Case, profile: str) -> Budget:
         """How far each result may lie from the definition's."""
         key = case.sha256, profile
         if key not in self._budgets:
-            derived = derive(case, self.expected(case), PROFILES[profile])
-            self._budgets[key] = derived
+            found = self.cache.budget(*key)
+            if found is None:
+                found = derive(case, self.expected(case), PROFILES[profile])
+                self.cache.keep_budget(*key, found)
+            self._budgets[key] = found
         return self._budgets[key]
 
     def run(self, folder: Folder, profile: str | None = None) -> Run:

@@ -66,9 +66,9 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
 def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
     """The precision that the results show, where it is not the one that is claimed."""
     others = [
-        f"{dtype} {measured or 'none'}"
+        f"{dtype} {measured}"
         for dtype, measured in subject["measured"].items()
-        if measured != subject["profile"]
+        if measured not in (None, subject["profile"])
     ]
     if others:
         yield f"  declared {subject['profile']}, measured: {', '.join(others)}"
@@ -98,7 +98,7 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"    `{first['name']}` {escape(first['message'])}"
     if first and first["worst"]:
         yield f"    {escape(element(first))}"
-    if first and first["split"]:
+    if first and len(first["split"]) > 1:
         yield f"    the budget there: {shares(first['split'])}"
     yield f"    [dim]this case is there for: {escape(simplest['why'])}[/]"
 

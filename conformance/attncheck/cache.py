@@ -1,0 +1,127 @@
+"""What is derived from a case, kept on disk from one run to the next.
+
+Files are named by the hash of the case and lie in a folder named by the hash of the
+code that derives them, so that nothing is ever read that today's code would not write.
+The environment variable ATTNCHECK_CACHE names another place; empty, it switches the
+cache off.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from platformdirs import user_cache_path
+from safetensors import SafetensorError
+
+import attncheck.budget
+from attncheck import case, definition, formulas, pairs
+from attncheck.budget import Budget
+from attncheck.definition import Expected
+from attncheck.exchange import ExchangeError, read_arrays, write_arrays
+
+LIMIT = 2**30
+"""Bytes; when a run leaves more, the files that were read longest ago go."""
+
+
+class Cache:
+    """Expected values and budgets by the hash of their case.
+
+    Args:
+        folder: None keeps nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @classmethod
+    def of_user(cls) -> "Cache":
+        """The cache in the user's cache folder, or where ATTNCHECK_CACHE says."""
+        place = os.environ.get("ATTNCHECK_CACHE", str(user_cache_path("attncheck")))
+        return cls(Path(place) / _code_hash() if place else None)
+
+    def expected(self, sha256: str) -> Expected | None:
+        """The expected values of a case, if they are kept."""
+        arrays = self._read(sha256)
+        return None if arrays is None else Expected(**arrays)
+
+    def keep_expected(self, sha256: str, expected: Expected) -> None:
+        """Keeps the expected values of a case."""
+        values = {f.name: getattr(expected, f.name) for f in fields(expected)}
+        self._write(sha256, {n: x for n, x in values.items() if x is not None})
+
+    def budget(self, sha256: str, profile: str) -> Budget | None:
+        """The budget of a case under a profile, if it is kept."""
+        arrays = self._read(f"{sha256}-{profile}")
+        if arrays is None:
+            return None
+        why = bytes(arrays.pop("dependent")).decode()
+        parts: dict[str, dict[str, np.ndarray]] = {
+            part: {} for part in ("bounds", "linear", "deviation")
+        }
+        for name, array in arrays.items():
+            part, _, result = name.partition(".")
+            parts[part][result] = array
+        return Budget(dependent=why or None, **parts)
+
+    def keep_budget(self, sha256: str, profile: str, budget: Budget) -> None:
+        """Keeps the budget of a case under a profile."""
+        arrays = {
+            f"{part}.{name}": array
+            for part in ("bounds", "linear", "deviation")
+            for name, array in getattr(budget, part).items()
+        }
+        why = (budget.dependent or "").encode()
+        arrays["dependent"] = np.frombuffer(why, np.uint8)
+        self._write(f"{sha256}-{profile}", arrays)
+
+    def prune(self) -> None:
+        """Removes what was read longest ago, all code's files counted, over LIMIT."""
+        if self._folder is None or not self._folder.exists():
+            return
+        files = [f for f in self._folder.parent.rglob("*.safetensors") if f.is_file()]
+        stats = sorted((f.stat().st_atime, f.stat().st_size, f) for f in files)
+        excess = sum(size for _, size, _ in stats) - LIMIT
+        for _, size, file in stats:
+            if excess <= 0:
+                return
+            file.unlink(missing_ok=True)
+            excess -= size
+
+    def _read(self, name: str) -> dict[str, np.ndarray] | None:
+        path = self._path(name)
+        if path is None or not path.exists():
+            return None
+        try:
+            return read_arrays(path)
+        except ExchangeError:  # damaged: derived anew
+            return None
+
+    def _write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        path = self._path(name)
+        if path is None:
+            return
+        # Whole or not at all, whoever else is writing; and a disk that is full or may
+        # not be written costs time, not the run.
+        draft = path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError, SafetensorError):
+            write_arrays(draft, arrays)
+            draft.replace(path)
+
+    def _path(self, name: str) -> Path | None:
+        return None if self._folder is None else self._folder / f"{name}.safetensors"
+
+
+@cache
+def _code_hash() -> str:
+    """Hash of NumPy's version and of the code that the kept values come from."""
+    package = Path(attncheck.budget.__file__).parent
+    modules = [Path(str(m.__file__)) for m in (case, definition, formulas, pairs)]
+    digest = hashlib.sha256(np.__version__.encode())
+    for path in [*modules, *sorted(package.glob("*.py")), Path(__file__)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
