@@ -18,6 +18,9 @@ ROOMS = sorted(f.parent.name for f in Path("impls/attnref").glob("*/attention.py
 nox.options.sessions = [*ROOMS, "compare", "tests", "lint"]
 
 BUILD = Path("build")
+EVIDENCE = Path("docs/evidence")
+"""Measurements that are committed: pages quote them, tests check that they are true."""
+
 JUDGE = ("impls/attnref/spec", "conformance/attncheck", "constraints.txt")
 """What the results of every room depend on, beside the room itself."""
 
@@ -86,6 +89,18 @@ def tests(session: nox.Session) -> None:
     install_groups(session, "test")
     paths = [arg for arg in session.posargs if arg != "--full"]
     session.run("pytest", *(paths or ["conformance/tests"]))
+
+
+@nox.session(default=False)
+def certify(session: nox.Session) -> None:
+    """Prove with Arb that the expected values are good enough; write the evidence."""
+    install(session, "check")
+    session.install("--constraint=constraints.txt", "python-flint")
+    full = "--full" in session.posargs
+    cases = "full" if full else "smoke"
+    out = BUILD / "certification-full.json" if full else EVIDENCE / "certification.json"
+    command = ["python", "-m", "attncheck.certify", "--set", cases, "--out", str(out)]
+    session.run(*command)
 
 
 @nox.session

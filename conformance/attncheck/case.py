@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from attncheck import layout
+
 DTYPES: Mapping[str, np.dtype] = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -29,6 +31,28 @@ RESULTS = (*FORWARD, *GRADIENTS)
 
 MULTI_HEAD_PARAMS = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
 """Weights and biases of a multi-head case, by the names of `MultiHeadParams`."""
+
+AXES: Mapping[str, str] = {
+    "q": "bnid",
+    "k": "bhjd",
+    "v": "bhje",
+    "mask": "bnij",
+    "bias": "bnij",
+    "dropout_keep": "bnij",
+    "d_out": "bnie",
+    "d_lse": "bni",
+    "x": "bic",
+    "context": "bjm",
+    "w_q": "cnd",
+    "w_k": "mhd",
+    "w_v": "mhe",
+    "w_o": "nec",
+    "b_q": "nd",
+    "b_k": "hd",
+    "b_v": "he",
+    "b_o": "c",
+}
+"""Input → its axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +83,21 @@ class Case:
     predicate: Mapping[str, Any] = field(default_factory=dict)
     """`{"causal_offset": 2, "window": [3, 0]}`; empty where there is none."""
     wants: tuple[str, ...] = RESULTS
+    strides: Mapping[str, str] = field(default_factory=dict)
+    """How inputs lie in memory, in the words of `attncheck.layout`; an input that is
+    not named is contiguous."""
+    compiled: bool = False
+    """The call goes through the framework's compiler."""
+    law: str = ""
+    """The law of `attncheck.laws` that relates the case to its twin; else nothing."""
+    twin: str = ""
+    """The id of the case that this one was derived from."""
+
+    def __post_init__(self) -> None:
+        for name, order in self.strides.items():
+            if name not in self.inputs:
+                raise ValueError(f"a layout is given of `{name}`, but no such input")
+            layout.check(name, self.inputs[name], AXES[name], order)
 
     @property
     def op(self) -> str:
@@ -90,6 +129,10 @@ class Case:
         """The type that sums, weights and the log-sum-exp are kept in."""
         return np.dtype(np.float64 if self.dtype == "F64" else np.float32)
 
+    def laid_out(self, name: str) -> np.ndarray:
+        """A copy of an input, in memory as the case wants it."""
+        return layout.laid_out(self.inputs[name], AXES[name], self.strides.get(name))
+
     @property
     def options(self) -> dict[str, Any]:
         """What makes the call beside its arrays."""
@@ -103,9 +146,10 @@ class Case:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of all that a result depends on: op, dtype, options and arrays."""
+        """Hash of all that a result depends on: the call, its arrays, their memory."""
         digest = hashlib.sha256()
         head = [self.op, self.dtype, self.options, list(self.wants)]
+        head += [dict(self.strides), self.compiled]
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name in sorted(self.inputs):
             array = np.ascontiguousarray(self.inputs[name])

@@ -125,8 +125,9 @@ def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
     path = folder / RESULTS
     if not path.exists():
         return list(cases)
-    whole, newline, _ = path.read_bytes().rpartition(b"\n")
-    path.write_bytes(whole + newline)
+    whole, newline, cut_short = path.read_bytes().rpartition(b"\n")
+    if cut_short:
+        path.write_bytes(whole + newline)
     done = {record["id"]: record.get("sha256", "") for _, record in _lines(path)}
     return [case for case in cases if done.get(case.id) not in ("", case.sha256)]
 
@@ -168,9 +169,12 @@ def _case_record(case: Case, file: str) -> dict[str, Any]:
         "sizes": case.sizes,
         "file": file,
         "inputs": list(case.inputs),
-        "strides": {},
+        "strides": dict(case.strides),
         **case.options,
         "wants": list(case.wants),
+        "compiled": case.compiled,
+        "law": case.law,
+        "twin": case.twin,
         "sha256": case.sha256,
     }
 
@@ -187,6 +191,10 @@ def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
         dropout_rate=record["dropout_rate"],
         predicate=record["predicate"],
         wants=tuple(record["wants"]),
+        strides=record["strides"],
+        compiled=record["compiled"],
+        law=record["law"],
+        twin=record["twin"],
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from attncheck import laws
 from attncheck.budget import (
     PROFILES,
     Budget,
@@ -123,6 +124,12 @@ class Judge:
             verdicts,
             measured={dtype: self._measured(folder, dtype) for dtype in dtypes},
             pooled=self._pooled(folder, name),
+            laws=laws.check(
+                folder.cases,
+                folder.results,
+                self.expected,
+                lambda case: self.budget(case, name).bounds,
+            ),
         )
 
     def verdict(self, case: Case, folder: Folder, profile: str) -> Verdict:
@@ -161,6 +168,8 @@ class Judge:
         """Statistics of the random cases, by dtype and result."""
         samples: dict[tuple[str, str], list[Sample]] = {}
         for case in filter(folder.has_done, folder.cases):
+            if case.law:  # its errors are not independent of its twin's
+                continue
             derived, want = self.budget(case, profile), self.expected(case)
             if not derived.random or is_void(case, want, derived.bounds):
                 continue

@@ -4,13 +4,23 @@ What must come is computed in blocks of queries, so that long inputs fit in memo
 `rows` samples some queries where even that takes too long.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attncheck.budget import PROFILES, Profile, budget, half_ulp, output_dtype
+from attncheck.budget import (
+    PROFILES,
+    Profile,
+    as_shares,
+    budget,
+    half_ulp,
+    is_void,
+    output_dtype,
+    parts,
+)
 from attncheck.case import DTYPES, GRADIENTS, Case
 from attncheck.definition import expected
 from attncheck.frameworks import as_numpy
@@ -60,28 +70,31 @@ def assert_attention(
         rows: judge these queries only.  Every query adds to dk, dv and a broadcast
             dbias, so those cannot be judged then.
 
-    The message names each result that differs, its worst element, the error in ulps and
-    the share of the budget that it uses.
+    The message names each result, its worst element, the error in ulps and the share of
+    the budget that it uses; of one that differs, also what the budget there is made of.
 
     Raises:
-        TypeError, ValueError: arguments that are no call of attention.
+        TypeError, ValueError: arguments that are no call of attention, or of which
+            nothing can be said: scores too large for the accumulator, say.
     """
     optional = {"bias": bias, "dropout_keep": dropout_keep}
     optional |= {"d_out": d_out, "d_lse": d_lse}
     options = {"scale": scale, "softcap": softcap, "dropout_rate": dropout_rate}
-    call = _Call.read({"q": q, "k": k, "v": v}, mask, optional, options, rows)
+    given = {"q": q, "k": k, "v": v}
+    call = _Call.read(given, mask, optional, options, profile, rows)
     results = {"output": got, "lse": lse}
     results |= dict(zip(GRADIENTS, grads, strict=False))
     arrays = {name: as_numpy(x) for name, x in results.items() if x is not None}
     call.check(arrays)
-    wants, bounds = call.allowed(profile)
+    wants, bounds = call.allowed(judged=tuple(arrays))
     case = call.case(call.rows[:1])
     findings = [
         compare(case, name, call.chosen(name, array), wants[name], bounds[name])
         for name, array in arrays.items()
     ]
     if any(finding.status == "fail" for finding in findings):
-        raise AssertionError("\n  ".join(["attention differs:", *map(_line, findings)]))
+        lines = [_line(call.explained(finding)) for finding in findings]
+        raise AssertionError("\n  ".join(["attention differs:", *lines]))
 
 
 def tolerance(
@@ -111,8 +124,9 @@ def tolerance(
     optional = {"bias": bias, "dropout_keep": dropout_keep}
     optional |= {"d_out": d_out, "d_lse": d_lse}
     options = {"scale": scale, "softcap": softcap, "dropout_rate": dropout_rate}
-    call = _Call.read({"q": q, "k": k, "v": v}, mask, optional, options, rows)
-    wants, bounds = call.allowed(profile)
+    given = {"q": q, "k": k, "v": v}
+    call = _Call.read(given, mask, optional, options, profile, rows)
+    wants, bounds = call.allowed()
     case = call.case(call.rows[:1])
     return {
         name: bound + half_ulp(np.abs(wants[name]) + bound, output_dtype(case, name))
@@ -128,6 +142,7 @@ class _Call:
     mask: Any
     options: Mapping[str, Any]
     sizes: Mapping[str, int]
+    profile: Profile
     rows: np.ndarray
     """The queries that are judged."""
 
@@ -138,20 +153,23 @@ class _Call:
         mask: Any,
         optional: Mapping[str, Any],
         options: Mapping[str, Any],
+        profile: str | Profile,
         rows: Sequence[int] | None,
     ) -> "_Call":
         """Raises TypeError or ValueError for what is no call of attention."""
         given = dict(qkv) | {name: x for name, x in optional.items() if x is not None}
         arrays = {name: as_numpy(array) for name, array in given.items()}
         mask = mask if mask is None or callable(mask) else as_numpy(mask)
-        keywords = {name: arrays.get(name) for name in ("bias", "dropout_keep")}
+        keywords: dict[str, Any] = {"mask": mask, **options}
+        keywords |= {name: arrays.get(name) for name in ("bias", "dropout_keep")}
         inputs = (arrays[name] for name in "qkv")
-        sizes = check_attention(np.ndarray, *inputs, mask=mask, **keywords, **options)
+        sizes = check_attention(np.ndarray, *inputs, **keywords)
         if optional["d_out"] is not None:
             gradients = arrays["d_out"], arrays.get("d_lse")
             check_gradients(np.ndarray, *gradients, sizes, arrays["q"].dtype.name)
         every = np.arange(sizes["i"])
-        return cls(arrays, mask, options, sizes, every if rows is None else every[rows])
+        chosen = every if rows is None else every[list(rows)]
+        return cls(arrays, mask, options, sizes, _resolved(profile), chosen)
 
     def check(self, results: Arrays) -> None:
         """Raises ValueError for results that cannot be judged in this call."""
@@ -204,36 +222,81 @@ class _Call:
         check_mask("mask", array, dict(self.sizes) | {"i": len(rows)}, np.ndarray)
         return array
 
-    def allowed(self, profile: str | Profile) -> tuple[Arrays, Arrays]:
-        """What must come, and how far off it may be, by the name of the result."""
-        parts = [self._block(case, profile) for case in self._cases()]
-        wants, bounds = ([part[side] for part in parts] for side in (0, 1))
+    def allowed(self, judged: Sequence[str] = ()) -> tuple[Arrays, Arrays]:
+        """What must come, and how far off it may be, by the name of the result.
+
+        Raises:
+            ValueError: nothing can be said of the results that are `judged`.
+        """
+        blocks = [self._block(self.case(rows), judged) for rows in self._blocks()]
+        wants, bounds = ([block[side] for block in blocks] for side in (0, 1))
         return self._joined(wants), self._joined(bounds)
 
-    def _cases(self) -> Iterator[Case]:
-        scores = self.sizes["b"] * self.sizes["n"] * self.sizes["j"] * len(self.rows)
-        for rows in np.array_split(self.rows, max(1, -(-scores // BLOCK))):
-            yield self.case(rows)
+    def explained(self, finding: Finding) -> Finding:
+        """The finding with the query as the caller counts it, a failing one with the
+        split of the budget at its worst element.
+        """
+        if finding.worst is None:
+            return finding
+        index, split = dict(finding.worst.index), finding.split
+        if finding.status == "fail":
+            dtype = output_dtype(self.case(self.rows[:1]), finding.name)
+            found = self._parts(finding.name, index)
+            split = as_shares(found, finding.worst.expected, dtype)
+        if not self.is_summed(finding.name):
+            index["i"] = int(self.rows[index["i"]])
+        return replace(finding, worst=replace(finding.worst, index=index), split=split)
 
-    def _block(self, case: Case, profile: str | Profile) -> tuple[Arrays, Arrays]:
-        resolved = PROFILES[profile] if isinstance(profile, str) else profile
+    def _parts(self, name: str, index: Mapping[str, int]) -> dict[str, float]:
+        """The parts of the bound of one element, of all blocks that add to it."""
+        start, total = 0, Counter[str]()
+        for rows in self._blocks():
+            place = dict(index)
+            if not self.is_summed(name):
+                place["i"] -= start
+            if 0 <= place.get("i", 0) < len(rows):
+                case, at = self.case(rows), tuple(place.values())
+                queries = self.sizes["i"]
+                total.update(
+                    parts(case, expected(case), self.profile, name, at, queries=queries)
+                )
+            start += len(rows)
+        return dict(total)
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        """The queries of each block."""
+        scores = self.sizes["b"] * self.sizes["n"] * self.sizes["j"] * len(self.rows)
+        yield from np.array_split(self.rows, max(1, -(-scores // BLOCK)))
+
+    def _block(self, case: Case, judged: Sequence[str]) -> tuple[Arrays, Arrays]:
         want = expected(case)
-        bound = budget(case, want, resolved)
+        bound = budget(case, want, self.profile, queries=self.sizes["i"])
+        said = {name: bound[name] for name in {"output", *judged} if name in bound}
+        if judged and (reason := is_void(case, want, said)):
+            raise ValueError(f"this call cannot be judged: {reason}")
         names = [name for name in ("output", "lse", *GRADIENTS) if name in bound]
         return {n: getattr(want, n) for n in names}, {n: bound[n] for n in names}
 
-    def _joined(self, parts: Sequence[Arrays]) -> Arrays:
+    def _joined(self, blocks: Sequence[Arrays]) -> Arrays:
         return {
-            name: sum(part[name] for part in parts)
+            name: np.sum([block[name] for block in blocks], axis=0)
             if self.is_summed(name)
-            else np.concatenate([part[name] for part in parts], axis=2)
-            for name in parts[0]
+            else np.concatenate([block[name] for block in blocks], axis=2)
+            for name in blocks[0]
         }
 
 
 def _carried(values: Any) -> np.ndarray:
     """What a predicate carries, as NumPy."""
     return np.asarray(values) if isinstance(values, tuple) else as_numpy(values)
+
+
+def _resolved(profile: str | Profile) -> Profile:
+    if isinstance(profile, Profile):
+        return profile
+    if profile not in PROFILES:
+        raise ValueError(f"profile is one of {', '.join(PROFILES)}, not {profile!r}")
+    return PROFILES[profile]
 
 
 def _line(finding: Finding) -> str:

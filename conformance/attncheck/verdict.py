@@ -10,6 +10,7 @@ from attncheck.budget import Pooled, half_ulp, interval, output_dtype
 from attncheck.case import RESULTS, STEPS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
+from attncheck.laws import Holding
 
 AXES_OF: Mapping[str, str] = {
     "scores": "bnij",
@@ -122,17 +123,20 @@ class Run:
     """dtype → the strictest profile under which all that was done passes."""
     pooled: Mapping[tuple[str, str], Pooled] = field(default_factory=dict)
     """(dtype, result) → statistics of all random cases together."""
+    laws: Sequence[Holding] = ()
+    """How far related results are related as they must be."""
 
     @cached_property
     def conforms(self) -> bool:
         """Whether a case was judged, and every case that applies passes, and all
-        cases together show no excess.
+        cases together show no excess and break no law.
 
         So a case that was refused, or has no result, or none that it wants, does not
         conform, and every clause that applies was judged.
         """
         applicable = {v.status for v in self.verdicts} - {"not applicable"}
-        return applicable == {"pass"} and not self.excess
+        broken = any(holding.broken for holding in self.laws)
+        return applicable == {"pass"} and not self.excess and not broken
 
     @cached_property
     def excess(self) -> dict[tuple[str, str], Pooled]:

@@ -101,7 +101,7 @@ def embed_with(subject: Subject) -> np.ndarray:
         params: Mapping[str, np.ndarray], x: np.ndarray, mask: np.ndarray
     ) -> np.ndarray:
         native = {n: framework.to_native(np.array(a)) for n, a in params.items()}
-        mask = framework.to_native(mask)
+        mask = framework.to_native(np.array(mask))
         return framework.to_numpy(multi_head(native, framework.to_native(x), mask=mask))
 
     return minilm.embed(layer)
@@ -114,18 +114,30 @@ def _attempt(subject: Subject, case: Case) -> tuple[str, str, dict[str, np.ndarr
     framework = frameworks.adapter(subject.framework)
     try:
         with framework.precision(case.dtype):
+            if case.compiled:
+                subject = _through_compiler(subject, framework)
             return "done", "", _compute(subject, case, framework)
     except NotImplementedError as error:
         return "refused", str(error) or "NotImplementedError", {}
     except (Exception, SystemExit) as error:
-        return "error", f"{type(error).__name__}: {error}", {}
+        message = f"{type(error).__name__}: {error}"
+        if case.compiled:  # whether it should be is not for the spec to say
+            return "not applicable", f"cannot be compiled: {message}", {}
+        return "error", message, {}
+
+
+def _through_compiler(subject: Subject, framework: ModuleType) -> Subject:
+    """The subject, its functions compiled by its framework."""
+    names = [name for name in ("call", "grad", "multi_head") if getattr(subject, name)]
+    calls = {name: framework.compiled(getattr(subject, name)) for name in names}
+    return replace(subject, **calls)
 
 
 def _compute(
     subject: Subject, case: Case, framework: ModuleType
 ) -> dict[str, np.ndarray]:
     """Every result that the case wants and the subject can give."""
-    inputs = {name: framework.to_native(array) for name, array in case.inputs.items()}
+    inputs = {name: framework.to_native(case.laid_out(name)) for name in case.inputs}
     keywords = {name: inputs.get(name, value) for name, value in options(case).items()}
     if case.op == "multi_head_attention":
         results = _multi_head(subject, inputs, keywords)

@@ -9,11 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attncheck.budget import PROFILES, Profile, budget, derive, deviations_allowed
+from attncheck.budget import (
+    PROFILES,
+    Profile,
+    budget,
+    derive,
+    deviations_allowed,
+    half_ulp,
+)
 from attncheck.budget.bounds import assemble
 from attncheck.budget.problem import Problem
 from attncheck.budget.profile import units
 from attncheck.budget.quadrature import RANDOM
+from attncheck.budget.randomness import why_dependent
 from attncheck.case import DTYPES, Case
 from attncheck.definition import expected
 
@@ -137,16 +145,18 @@ def test_deviations_of_what_storage_rounds_are_no_more_than_twice_those_drawn(
         assert np.median(found[name]) > 0.5, name
 
 
-def test_deviations_of_a_float64_case_are_doubled_like_its_bounds():
-    """Its expected values err like the result."""
+def test_deviations_of_a_float64_case_count_the_rounding_of_what_is_expected():
     plain, wide = make_case("F32"), make_case("F64")
     wide = replace(wide, inputs=plain.inputs)
-    ratio = 2 * 2.0**-53 / 2.0**-24
+    ratio = 2.0**-53 / 2.0**-24
+    wants = [expected(case) for case in (plain, wide)]
     parts = [
-        derive(case, expected(case), PROFILES["strict"]).deviation["output"]
-        for case in (plain, wide)
+        derive(case, want, PROFILES["strict"]).deviation["output"]
+        for case, want in zip((plain, wide), wants, strict=True)
     ]
-    assert np.allclose(parts[1], ratio * parts[0], rtol=1e-3, atol=0)
+    rounding = half_ulp(wants[1].output, np.float64)
+    both = np.hypot(ratio * parts[0], rounding)
+    assert np.allclose(parts[1], both, rtol=1e-3, atol=0)
 
 
 # ------------------------------------------------------------- what is independent
@@ -250,7 +260,7 @@ def test_the_bound_is_the_smaller_of_both(profile, dtype):
     want = expected(case)
     problem = Problem(case, want, units(case, PROFILES[profile]))
     certain = assemble(problem, "not asked").bounds
-    found = derive(case, want, PROFILES[profile])
+    found = assemble(problem, why_dependent(problem))
     for name, bound in found.bounds.items():
         assert (bound <= certain[name]).all()
         if found.random:

@@ -12,7 +12,7 @@ from attncheck.subject import SubjectError, options
 from attncheck.suite import cases
 
 CASES = {case.id: case for case in cases(dtypes=("F32",))}
-FEW = [CASES[f"{name}/F32"] for name in ("plain", "decode", "square", "long")]
+FEW = [CASES[f"{name}/F32"] for name in ("plain", "decode", "ungrouped", "long")]
 DECODE = FEW[1]
 
 SOURCE = """

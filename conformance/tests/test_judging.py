@@ -1,13 +1,12 @@
-"""From folders to runs: who is judged, by what, and how far two subjects agree."""
+"""From folders to runs: who is judged, by what, and what all cases show together."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from attncheck import minilm
-from attncheck.budget import PROFILES, budget, half_ulp
-from attncheck.case import DTYPES
+from attncheck.budget import PROFILES, RMS_LIMIT, budget, nearest, split
+from attncheck.case import DTYPES, Case
 from attncheck.definition import expected
 from attncheck.exchange import (
     MODEL,
@@ -17,14 +16,13 @@ from attncheck.exchange import (
     write_arrays,
     write_cases,
 )
-from attncheck.judging import Folder, Judge, agreements, check_model
+from attncheck.judging import Folder, Judge
 from attncheck.subject import DEFAULT_PROFILE
 from attncheck.suite import cases
 
 CASES = {case.id: case for case in cases(dtypes=("F32", "BF16"))}
 PLAIN, HALF = CASES["plain/F32"], CASES["plain/BF16"]
 MASKED = CASES["mask-random/F32"]
-NAN = CASES["nan-value/F32"]
 JUDGE = Judge()
 
 
@@ -57,7 +55,7 @@ def written(tmp_path):
 def test_what_a_case_must_give_is_the_definition_and_its_budget():
     want = expected(MASKED)
     for name, profile in PROFILES.items():
-        bounds = JUDGE.bounds(MASKED, name)
+        bounds = JUDGE.budget(MASKED, name).bounds
         for result, bound in budget(MASKED, want, profile).items():
             np.testing.assert_array_equal(bounds[result], bound)
     np.testing.assert_array_equal(JUDGE.expected(MASKED).output, want.output)
@@ -65,7 +63,7 @@ def test_what_a_case_must_give_is_the_definition_and_its_budget():
 
 def test_what_a_case_must_give_is_computed_once():
     assert JUDGE.expected(PLAIN) is JUDGE.expected(replace(PLAIN, id="another name"))
-    assert JUDGE.bounds(PLAIN, "strict") is JUDGE.bounds(PLAIN, "strict")
+    assert JUDGE.budget(PLAIN, "strict") is JUDGE.budget(PLAIN, "strict")
 
 
 def test_a_complete_folder_conforms(written):
@@ -135,141 +133,162 @@ def test_a_folder_without_results_or_cases_is_an_error(tmp_path, cases_too):
         Folder.read(tmp_path)
 
 
-def agreement(case, first, second):
-    """Of two subjects whose outputs are the given arrays."""
-    a = folder([case], done(case, output=first), name="a")
-    b = folder([case], done(case, output=second), name="b")
-    (found,) = agreements(JUDGE, [a, b])
-    return found
-
-
-def output(case):
-    return expected(case).output.astype(DTYPES[case.dtype])
-
-
-@pytest.mark.parametrize("case", [PLAIN, HALF, NAN], ids=lambda case: case.id)
-def test_identical_results_agree_bit_for_bit(case):
-    found = agreement(case, output(case), output(case))
-    assert (found.a, found.b, found.dtype) == ("a", "b", case.dtype)
-    assert (found.cases, found.bitwise, found.worst) == (1, 1.0, 0.0)
-
-
-def test_a_difference_is_a_share_of_both_budgets():
-    shape, place = (
-        PLAIN.inputs["q"].shape[:3] + PLAIN.inputs["v"].shape[3:],
-        (0, 0, 0, 0),
-    )
-    first, second = np.ones(shape, np.float32), np.ones(shape, np.float32)
-    second[place] += 2.0**-20
-    found = agreement(PLAIN, first, second)
-    bound = JUDGE.bounds(PLAIN, "strict")["output"][place]
-    rounding = half_ulp(second[place].astype(np.float64), np.dtype(np.float32))
-    assert found.worst == 2.0**-20 / (2 * bound + 2 * rounding)
-    assert found.bitwise == 0
-    assert found.where == f"{PLAIN.id} output"
-
-
-def test_nan_on_one_side_only_is_no_agreement():
-    broken = output(PLAIN)
-    broken[0, 0, 0, 0] = np.nan
-    assert agreement(PLAIN, output(PLAIN), broken).worst == np.inf
-    assert agreement(PLAIN, broken, broken).worst == 0
-
-
-@pytest.mark.parametrize("both", [True, False])
-def test_a_wrong_shape_is_no_agreement(both):
-    wrong = output(PLAIN)[:, :1]
-    found = agreement(PLAIN, wrong if both else output(PLAIN), wrong)
-    assert found.worst == np.inf
-
-
-def test_a_blocked_keys_score_is_no_disagreement():
-    visible = expected(MASKED).visible
-    assert not visible.all()
-    first = np.zeros(visible.shape, np.float32)
-    second = np.where(visible, first, np.float32(7))
-    a, b = (
-        folder([MASKED], done(MASKED, scores=scores), name=name)
-        for name, scores in (("a", first), ("b", second))
-    )
-    (found,) = agreements(JUDGE, [a, b])
-    assert (found.bitwise, found.worst) == (1, 0)
-
-
-def test_only_what_both_have_done_is_compared():
-    chosen = [PLAIN, MASKED, HALF]
-    refused = Result(MASKED.id, "refused")
-    a = folder(chosen, done(PLAIN), done(MASKED), done(HALF), name="a")
-    b = folder(chosen, done(PLAIN), refused, name="b")
-    found = {row.dtype: row for row in agreements(JUDGE, [a, b])}
-    assert found["F32"].cases == 1
-    assert (found["BF16"].cases, found["BF16"].bitwise) == (0, 0)
-
-
-def test_what_a_case_does_not_want_is_not_compared():
-    a, b = (
-        folder(
-            [PLAIN], done(PLAIN, output=output(PLAIN), notes=np.full(3, n)), name=name
-        )
-        for n, name in enumerate("ab")
-    )
-    (found,) = agreements(JUDGE, [a, b])
-    assert found.bitwise == 1
-
-
-def test_cases_of_one_name_that_are_not_the_same_are_not_compared():
-    other = replace(PLAIN, scale=3.0)
-    a = folder([PLAIN], done(PLAIN), name="a")
-    assert agreements(JUDGE, [a, folder([other], done(other), name="b")]) == []
-
-
-def test_every_pair_is_compared():
-    folders = [folder([PLAIN], done(PLAIN), name=name) for name in "abc"]
-    found = [(row.a, row.b) for row in agreements(JUDGE, folders)]
-    assert found == [("a", "b"), ("a", "c"), ("b", "c")]
-
-
-def embedded(name, embedding):
-    return Folder([], {}, {"name": name}, embedding)
-
-
-LIMIT = 1e-6
-
-
-@pytest.fixture
-def model(monkeypatch):
-    """The real model's own embedding and limit, made up."""
-    monkeypatch.setattr(minilm, "available", lambda: None)
-    monkeypatch.setattr(minilm, "embed", lambda layer: np.zeros((2, 3)))
-    monkeypatch.setattr(minilm, "rounding", lambda count: LIMIT)
-
-
-@pytest.mark.usefixtures("model")
-def test_embeddings_are_compared_with_exact_attention_and_in_pairs():
-    here, there = np.zeros((2, 3)), np.zeros((2, 3))
-    here[1, 1], there[1, 1] = LIMIT, 2.5 * LIMIT
-    found = check_model([embedded("a", here), embedded("b", there)])
-    exact = "float64 attention"
-    passes = {(check.a, check.b): check.passes for check in found}
-    assert passes == {("a", "b"): False, ("a", exact): True, ("b", exact): False}
-    assert found[1].difference == LIMIT
-
-
-@pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("other", [np.zeros((1, 3)), np.full((2, 3), np.nan)])
-def test_embeddings_of_another_shape_or_of_nan_do_not_pass(other):
-    (check,) = check_model([embedded("a", other)])
-    assert not check.passes
-
-
-def test_without_the_model_embeddings_are_not_compared(monkeypatch):
-    monkeypatch.setattr(minilm, "available", lambda: "not here")
-    assert check_model([embedded("a", np.zeros((2, 3)))]) == []
-
-
 def test_an_embedding_is_read_with_its_folder(written):
     path = written([PLAIN], done(PLAIN))
     assert Folder.read(path).embedding is None
     write_arrays(path / MODEL, {"embedding": np.ones((2, 3), np.float32)})
     assert (Folder.read(path).embedding == 1).all()
-    assert check_model([folder([PLAIN], done(PLAIN))]) == []
+
+
+# ------------------------------------------------------------------- measured
+
+
+def attention(case, *, rounds_weights=False):
+    """Output and log-sum-exp in float64, weights rounded to storage if asked."""
+    q, k, v = (case.inputs[name].astype(np.float64) for name in "qkv")
+    g = case.sizes["g"]
+    k, v = np.repeat(k, g, axis=1), np.repeat(v, g, axis=1)
+    s = q @ np.swapaxes(k, -1, -2) * case.scale_value
+    s = s + case.inputs.get("bias", np.zeros(1)).astype(np.float64)
+    top = s.max(axis=-1, keepdims=True)
+    p = np.exp(s - top)
+    total = p.sum(axis=-1, keepdims=True)
+    if rounds_weights:
+        p = nearest(p, DTYPES[case.dtype])
+    out = nearest(p @ v / total, DTYPES[case.dtype]).astype(DTYPES[case.dtype])
+    lse = (top + np.log(total))[..., 0].astype(case.accumulation)
+    return {"output": out, "lse": lse}
+
+
+def against_the_rounding():
+    """A query whose weights round by nearly as much as they can, and values that have
+    the signs of these errors: more than rounded operands explain."""
+    bias = -np.arange(1, 256) / 128
+    weights = np.exp(bias)
+    error = nearest(weights, DTYPES["BF16"]) - weights
+    far = np.abs(error) > 0.7 * 2.0**-8 * weights
+    bias, values = np.append(bias[far], 0), np.append(np.sign(error[far]), 0)
+    one = np.zeros((1, 1, 1, 1))
+    arrays = {"q": one, "k": np.repeat(one, len(bias), axis=2)}
+    arrays |= {"v": values[None, None, :, None], "bias": bias[None, None, None]}
+    arrays = {name: array.astype(DTYPES["BF16"]) for name, array in arrays.items()}
+    return Case("against", (), "", "BF16", arrays, wants=("output", "lse"))
+
+
+def test_what_is_measured_is_the_strictest_profile_that_all_cases_pass():
+    chosen = [HALF, against_the_rounding(), PLAIN]
+    for rounds_weights, profile in {False: "strict", True: "tensor-core"}.items():
+        results = [
+            done(case, **attention(case, rounds_weights=rounds_weights))
+            for case in chosen
+        ]
+        run = JUDGE.run(folder(chosen, *results))
+        assert run.measured == {"BF16": profile, "F32": "strict"}
+        assert run.conforms == (profile == "strict")
+
+
+def test_one_case_that_no_profile_explains_is_measured_as_none():
+    wrong = done(PLAIN, output=np.zeros_like(expected(PLAIN).output, np.float32))
+    run = JUDGE.run(folder([PLAIN, MASKED], wrong, done(MASKED)))
+    assert run.measured == {"F32": None}
+
+
+def test_what_was_not_done_is_not_measured():
+    run = JUDGE.run(folder([PLAIN, HALF], done(PLAIN)))
+    assert run.measured == {"F32": "strict", "BF16": None}
+
+
+# --------------------------------------------------------------------- pooled
+
+
+def random_case(seed, dtype="BF16"):
+    """128 rows of one head pair: continuous data, so that roundings are independent."""
+    rng = np.random.default_rng(seed)
+    shapes = {"q": (1, 2, 64, 16), "k": (1, 2, 96, 16), "v": (1, 2, 96, 16)}
+    arrays = {
+        name: rng.standard_normal(shape).astype(DTYPES[dtype])
+        for name, shape in shapes.items()
+    }
+    names = {"id": f"random{seed}/{dtype}", "clauses": (), "why": ""}
+    return Case(dtype=dtype, inputs=arrays, wants=("output", "lse"), **names)
+
+
+RANDOM = [random_case(seed) for seed in range(6)]
+
+
+def run_of(fault=lambda out: out, **keywords):
+    """A run over the random cases; `fault` changes float64 outputs before they are
+    rounded."""
+    results = []
+    for case in RANDOM:
+        arrays = attention(case, **keywords)
+        exact = fault(expected(case).output)
+        if not keywords:
+            arrays["output"] = nearest(exact, DTYPES["BF16"]).astype(DTYPES["BF16"])
+        results.append(done(case, profile="tensor-core", **arrays))
+    return JUDGE.run(folder(RANDOM, *results, profile="tensor-core"))
+
+
+def cut(values):
+    """bfloat16 numbers whose last digits are cut off instead of rounded."""
+    bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+def test_a_legal_implementation_shows_no_excess():
+    run = run_of(rounds_weights=True)
+    assert run.pooled.keys() == {("BF16", "output"), ("BF16", "lse")}
+    assert all(one.judged for one in run.pooled.values())
+    assert not run.excess
+    assert run.conforms
+
+
+@pytest.mark.parametrize(
+    "fault", [cut, lambda out: out * (1 + 2.0**-9)], ids=["cut off", "a gain"]
+)
+def test_an_excess_of_all_cases_does_not_conform_though_every_element_passes(fault):
+    run = run_of(fault)
+    assert {verdict.status for verdict in run.verdicts} == {"pass"}
+    assert run.excess.keys() == {("BF16", "output")}
+    assert run.pooled["BF16", "output"].rms < RMS_LIMIT
+    assert not run.conforms
+
+
+def test_cases_that_are_not_random_are_not_pooled():
+    equal = replace(PLAIN, inputs=PLAIN.inputs | {"k": 0 * PLAIN.inputs["k"]})
+    run = JUDGE.run(folder([equal], done(equal)))
+    assert run.conforms
+    assert run.pooled == {}
+
+
+def test_steps_and_results_of_a_wrong_shape_are_not_pooled():
+    case = RANDOM[0]
+    arrays = {"output": expected(case).output[:, :1].astype(DTYPES["BF16"])}
+    arrays |= {"weights": expected(case).weights.astype(np.float32)}
+    assert JUDGE.run(folder([case], done(case, **arrays))).pooled == {}
+
+
+# ---------------------------------------------------------- void, and the split
+
+
+def test_a_case_that_says_nothing_is_not_applicable_and_says_why():
+    scores = {"q": PLAIN.inputs["q"] * np.float32(1e6)}
+    case = replace(PLAIN, inputs=PLAIN.inputs | scores)
+    run = JUDGE.run(folder([case, MASKED], done(case), done(MASKED)))
+    assert [v.status for v in run.verdicts] == ["not applicable", "pass"]
+    assert run.verdicts[0].message.startswith("under strict, ill-conditioned: ")
+    assert run.conforms
+
+
+def test_a_failure_has_the_split_of_the_budget_at_its_worst_element():
+    want = expected(HALF)
+    wrong = attention(HALF) | {"output": (1.5 * want.output).astype(DTYPES["BF16"])}
+    (verdict,) = JUDGE.run(folder([HALF], done(HALF, **wrong)), "tensor-core").verdicts
+    finding = verdict.first_failure
+    at = tuple(finding.worst.index.values())
+    shares = split(HALF, want, PROFILES["tensor-core"], "output", at)
+    assert finding.split == shares
+    assert max(shares, key=shares.get) in ("weights", "output rounding")
+    assert sum(shares.values()) == pytest.approx(1)
+    others = [found for found in verdict.findings if found is not finding]
+    assert not any(found.split for found in others)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from attncheck.agreement import Agreement, ModelCheck
+from attncheck.budget import Pooled
 from attncheck.case import Case
-from attncheck.judging import Agreement, ModelCheck
 from attncheck.report import as_html, print_text, summary
 from attncheck.report.words import amount, counted, counts, element, percent, share
 from attncheck.verdict import Finding, Run, Verdict, Worst
@@ -27,13 +28,16 @@ def make_case(name, dtype="F32", clauses=("scores",), size=2) -> Case:
     return Case(f"{name}/{dtype}", clauses, f"Why {name} {EVIL}.", dtype, inputs)
 
 
+SPLIT = {"weights": 0.75, "sums": 0.245, "underflow": 0.005}
+
+
 def failing(name, result="logits", used=3.0, size=2, **worst) -> Verdict:
     place = Worst(
         {"b": 0, "n": 1}, **{"got": 1.5, "expected": 0.5, "ulps": 7.0} | worst
     )
     findings = (
         Finding("scores", "pass", 0.25),
-        Finding(result, "fail", used, place),
+        Finding(result, "fail", used, place, split=SPLIT),
         Finding("dq", "not judged"),
     )
     return Verdict(make_case(name, size=size), "fail", "", findings, 0.5)
@@ -50,7 +54,11 @@ SUBJECT = {
     "profile": "strict",
     "conventions": {"fill": -1e4},
 }
-GOOD = Run(SUBJECT | {"name": "good"}, [passing("a"), passing("b", "BF16", 0.125)])
+GOOD = Run(
+    SUBJECT | {"name": "good"},
+    [passing("a"), passing("b", "BF16", 0.125)],
+    measured={"F32": "strict", "BF16": "strict"},
+)
 BAD = Run(
     SUBJECT,
     [
@@ -62,6 +70,15 @@ BAD = Run(
         Verdict(make_case("cut"), "not judged", "the subject left no result"),
         Verdict(make_case("other"), "not applicable", "takes no `bias`"),
     ],
+    measured={"F32": None, "BF16": "eager"},
+)
+NOISY = Pooled(rows=600, rms=1.5, gain=2e-3, gain_error=1e-5, gain_limit=1e-4)
+QUIET = Pooled(rows=600, rms=0.9, gain=0.0, gain_error=1e-5, gain_limit=1e-4)
+EXCESSIVE = Run(
+    SUBJECT | {"name": "excessive"},
+    [passing("a")],
+    measured={"F32": "strict"},
+    pooled={("F32", "output"): NOISY, ("F32", "dq"): QUIET},
 )
 AGREE = Agreement("good", "mine", "F32", 3, 0.995, 0.5, "a/F32 output")
 MODEL = ModelCheck("good", "mine", 2e-6, 1e-6)
@@ -114,6 +131,8 @@ def test_the_document_has_these_keys(report):
             "conforms",
             "counts",
             "dtypes",
+            "measured",
+            "pooled",
             "results_not_judged",
             "clauses_not_judged",
             "failures",
@@ -169,6 +188,7 @@ def test_a_failure_says_all_that_is_known(report):
             "name": "logits",
             "used": 3.0,
             "message": "",
+            "split": SPLIT,
             "worst": {
                 "index": {"b": 0, "n": 1},
                 "got": 1.5,
@@ -177,6 +197,42 @@ def test_a_failure_says_all_that_is_known(report):
             },
         },
     }
+
+
+def test_what_was_measured_and_pooled_is_in_the_document():
+    (subject,) = summary([EXCESSIVE])["subjects"]
+    assert subject["measured"] == {"F32": "strict"}
+    assert not subject["conforms"]
+    assert subject["pooled"] == [
+        {"dtype": "F32", "result": name, "passes": passes, **vars(pooled)}
+        for name, passes, pooled in (("output", False, NOISY), ("dq", True, QUIET))
+    ]
+
+
+def test_the_terminal_and_the_page_show_the_split_of_a_failure(report):
+    shown = "weights 75 %, sums 24 %"
+    assert f"the budget there: {shown}" in text(report)
+    assert f"The budget there: {shown}." in Words(as_html(report)).text
+    assert "underflow" not in text(report)
+
+
+def test_the_terminal_and_the_page_show_another_measured_precision(report):
+    assert "declared strict, measured: BF16 eager" in text(report)
+    assert text(report).count("declared strict") == 1
+    words = Words(as_html(report)).text
+    assert "BF16: declared strict, measured eager." in words
+    assert words.count("declared strict") == 1
+
+
+def test_the_terminal_and_the_page_show_the_excess_of_all_cases_together():
+    report = summary([EXCESSIVE])
+    excess = (
+        "F32 output: errors of 1.50 times the expected size (at most 1.15), "
+        "a gain of 2.0e-03 (at most 1.0e-04)"
+    )
+    for shown in (text(report), Words(as_html(report)).text):
+        assert excess in shown
+        assert "F32 dq" not in shown
 
 
 def test_numbers_that_json_lacks_are_strings(report):
@@ -256,8 +312,8 @@ def test_the_terminal_ends_with_what_it_comes_to(report):
 
 def test_the_terminal_shows_a_table_of_subjects_and_of_pairs(report):
     shown = text(report)
-    assert "good 1 of 1 1 of 1 50.0 % 12.5 %" in shown
-    assert "1 of 6 — ∞ ×" in shown
+    assert "good 1 of 1 1 of 1 not run 50.0 % 12.5 %" in shown
+    assert "1 of 6 — not run ∞ ×" in shown
     assert "good 50.0 %, 99 %" in shown
     assert "good mine 2.0e-06 1.0e-06 FAIL" in shown
 

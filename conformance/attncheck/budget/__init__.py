@@ -25,7 +25,7 @@ from attncheck.budget.condition import is_void
 from attncheck.budget.profile import PROFILES, Profile
 from attncheck.budget.randomness import deviations_allowed
 from attncheck.budget.rounding import half_ulp, interval, nearest
-from attncheck.budget.split import SOURCES, split
+from attncheck.budget.split import SOURCES, as_shares, parts, split
 from attncheck.budget.statistics import RMS_LIMIT, Pooled, Sample, pool, sample
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Pooled",
     "Profile",
     "Sample",
+    "as_shares",
     "budget",
     "derive",
     "deviations_allowed",
@@ -44,6 +45,7 @@ __all__ = [
     "is_void",
     "nearest",
     "output_dtype",
+    "parts",
     "pool",
     "sample",
     "split",

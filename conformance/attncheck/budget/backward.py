@@ -202,10 +202,11 @@ def _dq_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
 def _dk_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     """Error of dk = scale · dXᵀ Q, over all rows of the group."""
     unit, sizes = problem.unit, problem.case.sizes
-    rows = sizes["g"] * sizes["i"]
     p = problem.weights * (1 - problem.tanh**2)
     worst = _dx(problem, back) + slack.dx + p * slack.mean
-    summing = compound(gamma(rows, unit.sum), gamma(6, unit.a), unit.heads)
+    summing = compound(
+        gamma(problem.group_rows, unit.sum), gamma(6, unit.a), unit.heads
+    )
     spread = slack.dx + p * slack.mean + summing * worst
     spread = problem.scale * spread + _small_dx(problem)
     error = transposed(spread) @ np.abs(problem.q)
@@ -217,12 +218,11 @@ def _dk_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
 def _dv_error(problem: Problem, back: Backward) -> np.ndarray:
     """Error of dv = Pᵀ d_out, over all rows of the group."""
     unit, sizes = problem.unit, problem.case.sizes
-    rows = sizes["g"] * sizes["i"]
     carried = compound(
         unit.p,
         unit.operand,
         unit.operand,
-        gamma(rows, unit.sum),
+        gamma(problem.group_rows, unit.sum),
         gamma(2, unit.a),
         problem.dropout,
         unit.s if problem.drops else 0.0,
@@ -243,6 +243,8 @@ def _dbias_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     lost = unit.tiny + unit.small("ds")
     error = error + np.where(problem.live, lost, 0.0)
     summed = prod(problem.live.shape) // max(prod(shape), 1)
+    if shape[2] == 1:
+        summed = round(summed * problem.blocks)
     summing = gamma(summed - 1, unit.sum) if summed > 1 else 0.0
     return sum_to(error + summing * (np.abs(back.ds) + error), shape)
 

@@ -1,6 +1,7 @@
 """The budget of a case: one bound for every element of every result."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from attncheck.budget.quadrature import (
     without_random,
 )
 from attncheck.budget.randomness import deviations_allowed, why_dependent
+from attncheck.budget.rounding import half_ulp
 from attncheck.case import DTYPES, RESULTS, STEPS, Case
 from attncheck.definition import Expected
 
@@ -50,19 +52,29 @@ class Budget:
         return self.dependent is None
 
 
-def budget(case: Case, expected: Expected, profile: Profile) -> dict[str, np.ndarray]:
+def budget(
+    case: Case, expected: Expected, profile: Profile, *, queries: int | None = None
+) -> dict[str, np.ndarray]:
     """The bound of |got − expected| before the result is rounded: `Budget.bounds`."""
-    return derive(case, expected, profile).bounds
+    return derive(case, expected, profile, queries=queries).bounds
 
 
-def derive(case: Case, expected: Expected, profile: Profile) -> Budget:
+def derive(
+    case: Case, expected: Expected, profile: Profile, *, queries: int | None = None
+) -> Budget:
     """All that is derived from a case: the bounds, and their parts.
 
-    The expected values of a float64 case are themselves a float64 computation that
-    obeys the bound, so there it is doubled.
+    Args:
+        queries: those of the whole call, if the case is a block of them.  The bounds of
+            what is summed over queries are then this block's part: those of all blocks
+            add up to the bound of the whole.
+
+    The expected values of a float64 case are themselves rounded to float64, once; that
+    rounding is counted in.
     """
-    problem = Problem(case, expected, units(case, profile))
-    return assemble(problem, why_dependent(problem))
+    problem = Problem(case, expected, units(case, profile), queries=queries)
+    found = assemble(problem, why_dependent(problem))
+    return _around_rounded(found, expected) if case.dtype == "F64" else found
 
 
 def assemble(problem: Problem, dependent: str | None) -> Budget:
@@ -78,12 +90,28 @@ def assemble(problem: Problem, dependent: str | None) -> Budget:
                 name: _smaller(bound, linear[name], deviation[name])
                 for name, bound in bounds.items()
             }
-    factor = 2.0 if problem.case.dtype == "F64" else 1.0
+    return Budget(bounds, dependent, linear, deviation)
 
-    def scaled(part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: factor * array for name, array in part.items()}
 
-    return Budget(scaled(bounds), dependent, scaled(linear), scaled(deviation))
+def _around_rounded(found: Budget, expected: Expected) -> Budget:
+    """The budget around expected values that are the true ones rounded to float64."""
+
+    def last(name: str) -> np.ndarray:
+        return half_ulp(getattr(expected, name), np.dtype(np.float64))
+
+    def widened(
+        parts: dict[str, np.ndarray], add: Callable[..., np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        return {
+            name: np.where(part > 0, add(part, last(name)), part)
+            for name, part in parts.items()
+        }
+
+    return replace(
+        found,
+        bounds=widened(found.bounds, np.add),
+        deviation=widened(found.deviation, np.hypot),
+    )
 
 
 def _deterministic(

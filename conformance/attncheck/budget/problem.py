@@ -27,6 +27,9 @@ class Problem:
     unit: Units
     random: bool = False
     """Whether its logits come in no order that favours ever greater maxima."""
+    queries: int | None = None
+    """Queries of the whole call, where the case is a block of them; None: all its
+    own."""
 
     @cached_property
     def scored(self) -> np.ndarray:
@@ -128,6 +131,17 @@ class Problem:
     def rescales(self) -> int:
         """R = ⌈j/16⌉: how often a running sum may be rescaled."""
         return -(-self.case.sizes["j"] // TILE)
+
+    @property
+    def blocks(self) -> float:
+        """How many times the queries of the case the whole call has."""
+        own = max(self.case.sizes["i"], 1)
+        return (own if self.queries is None else self.queries) / own
+
+    @property
+    def group_rows(self) -> int:
+        """M: the terms of a gradient of a key or a value, of all blocks together."""
+        return round(self.case.sizes["g"] * self.case.sizes["i"] * self.blocks)
 
     @property
     def row_terms(self) -> int:

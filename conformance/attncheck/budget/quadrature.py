@@ -224,7 +224,6 @@ def _over_rows(
     Errors that are common to a row are independent from one row to the next.
     """
     sizes = problem.case.sizes
-    rows = sizes["g"] * sizes["i"]
 
     def summed(array: np.ndarray) -> np.ndarray:
         b, _, j, x = array.shape
@@ -233,7 +232,8 @@ def _over_rows(
     squares = summed(transposed(entries.own + common) ** 2 @ matrix**2)
     magnitude = summed(transposed(size) @ np.abs(matrix))
     shared = summed(transposed(entries.shared) @ np.abs(matrix))
-    return np.sqrt(squares + rows * (problem.unit.sum * magnitude) ** 2) + shared
+    sums = problem.group_rows * (problem.unit.sum * magnitude) ** 2
+    return np.sqrt(squares + sums) + shared
 
 
 def _dbias(
@@ -247,5 +247,6 @@ def _dbias(
         common = common.sum(axis=-1, keepdims=True)
     squares = sum_to((own + common) ** 2, shape)
     added = problem.unit.sum * sum_to(size, shape)
-    added = added * (size.size / max(squares.size, 1)) ** 0.5
+    blocks = problem.blocks if shape[2] == 1 else 1
+    added = added * (blocks * size.size / max(squares.size, 1)) ** 0.5
     return np.sqrt(squares + added**2) + sum_to(ds.shared, shape)

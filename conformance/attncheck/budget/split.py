@@ -1,6 +1,7 @@
 """Where the bound of one element comes from."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,36 +30,63 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
 """Every source of error by the units that it has."""
 
 ROUNDING = "output rounding"
+ALL = "all"
+"""The bound itself, beside its parts: they do not add up to it."""
+
+
+Index = tuple[int, ...]
 
 
 def split(
-    case: Case,
-    expected: Expected,
-    profile: Profile,
-    name: str,
-    index: tuple[int, ...],
+    case: Case, expected: Expected, profile: Profile, name: str, index: Index
 ) -> dict[str, float]:
     """The shares of what is allowed at one element of a result, largest first; sum 1.
 
     Each is the bound when its source is the only one, beside the output's rounding.
     Where an intermediate may overflow, that is the only source.
     """
-    problem = Problem(case, expected, units(case, profile))
+    found = parts(case, expected, profile, name, index)
+    want = float(getattr(expected, name)[index])
+    return as_shares(found, want, output_dtype(case, name))
+
+
+def parts(
+    case: Case,
+    expected: Expected,
+    profile: Profile,
+    name: str,
+    index: Index,
+    *,
+    queries: int | None = None,
+) -> dict[str, float]:
+    """The bound of one element when each source is the only one, and with all.
+
+    What is summed over queries has the parts of all blocks added up; `queries` is that
+    of `derive`.
+    """
+    problem = Problem(case, expected, units(case, profile), queries=queries)
     dependent = why_dependent(problem)
 
     def bound(unit: Units) -> float:
-        part = Problem(case, expected, unit)
+        part = replace(problem, unit=unit)
         return float(assemble(part, dependent).bounds[name][index])
 
-    whole = bound(problem.unit)
+    found = {source: bound(alone(problem.unit, source)) for source in SOURCES}
+    return found | {ALL: bound(problem.unit)}
+
+
+def as_shares(
+    parts: Mapping[str, float], want: float, dtype: np.dtype
+) -> dict[str, float]:
+    """`parts` and the rounding of the result itself, scaled to add up to 1."""
+    whole = parts[ALL]
     if not np.isfinite(whole):
         return {"overflow": 1.0}
-    want = abs(float(getattr(expected, name)[index]))
-    parts = {source: bound(alone(problem.unit, source)) for source in SOURCES}
-    parts[ROUNDING] = float(half_ulp(np.array(want + whole), output_dtype(case, name)))
-    total = sum(parts.values())
-    order = sorted(parts, key=parts.__getitem__, reverse=True)
-    return {source: parts[source] / total for source in order if parts[source] > 0}
+    found = {source: parts[source] for source in SOURCES}
+    found[ROUNDING] = float(half_ulp(np.array(abs(want) + whole), dtype))
+    total = sum(found.values())
+    order = sorted(found, key=found.__getitem__, reverse=True)
+    return {source: found[source] / total for source in order if found[source] > 0}
 
 
 def alone(unit: Units, source: str) -> Units:

@@ -3,10 +3,13 @@
 Every module here has the same functions:
 
 * `to_native(array)` and `to_numpy(array)`: to the framework's arrays and back, bit for
-  bit, bfloat16 included (as ml-dtypes' type in NumPy);
+  bit, bfloat16 included (as ml-dtypes' type in NumPy).  A framework whose arrays have
+  strides keeps those of `array`, and may keep its memory: the caller gives it away;
 * `is_native(value)`: whether a value is one of the framework's arrays;
 * `vjp(call, arguments, cotangents)`: gradients of `call(*arguments)`, a tuple, by the
   framework's autodiff; None where the framework has none;
+* `compiled(call)`: `call` through the framework's compiler; None where it has none, or
+  one that needs more than the framework;
 * `precision(dtype)`: a context in which the framework computes in that storage type;
 * `describe()`: version and device in words.
 """

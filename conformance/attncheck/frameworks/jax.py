@@ -1,13 +1,12 @@
 """JAX: arrays on the default device, gradients by `jax.vjp`."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
 def to_native(array):
     """A JAX array; JAX arrays cannot be written to."""
-    return jnp.array(array)
+    return jax.device_put(array)
 
 
 def to_numpy(array):
@@ -24,6 +23,18 @@ def vjp(call, arguments, cotangents):
     """Gradients of `call(*arguments)`, a tuple, by `jax.vjp`."""
     _, pullback = jax.vjp(lambda *a: tuple(call(*a)), *arguments)
     return pullback(tuple(cotangents))
+
+
+def compiled(call):
+    """`call` through `jax.jit`; what is no array among its keywords stays static."""
+
+    def through_jit(*arrays, **options):
+        traced = {name: x for name, x in options.items() if is_native(x)}
+        static = {name: x for name, x in options.items() if name not in traced}
+        jitted = jax.jit(lambda arrays, traced: call(*arrays, **traced, **static))
+        return jitted(arrays, traced)
+
+    return through_jit
 
 
 def precision(dtype):

@@ -5,11 +5,12 @@ from contextlib import nullcontext
 import numpy as np
 
 vjp = None
+compiled = None
 
 
 def to_native(array):
-    """A copy: a subject that writes to its inputs must not reach the case."""
-    return array.copy()
+    """The array itself."""
+    return array
 
 
 def to_numpy(array):

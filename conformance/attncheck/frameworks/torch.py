@@ -6,14 +6,27 @@ import ml_dtypes
 import numpy as np
 import torch
 
+compiled = None
+"""torch.compile needs a C++ compiler, and minutes."""
+
 
 def to_native(array):
-    """A tensor of its own memory on the default device."""
+    """A tensor on the default device, with the strides of `array`."""
     # torch cannot read ml-dtypes' bfloat16; its bits travel as integers.
-    if array.dtype == ml_dtypes.bfloat16:
-        bits = torch.from_numpy(array.view(np.int16).copy())
-        return bits.view(torch.bfloat16).to(torch.get_default_device())
-    return torch.from_numpy(array.copy()).to(torch.get_default_device())
+    is_bfloat16 = array.dtype == ml_dtypes.bfloat16
+    bits = array.view(np.int16) if is_bfloat16 else array
+    strides = [stride // bits.itemsize for stride in bits.strides]
+    memory = torch.from_numpy(_flat(bits)).to(torch.get_default_device())
+    tensor = memory.as_strided(bits.shape, strides)
+    return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
+
+
+def _flat(array):
+    """The memory of an array, gaps included, from its first to its last element."""
+    steps = zip(array.shape, array.strides, strict=True)
+    span = sum((size - 1) * stride for size, stride in steps) // array.itemsize + 1
+    length = span if array.size else 0
+    return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,))
 
 
 def to_numpy(array):

@@ -56,6 +56,7 @@ def _subject(run: Run) -> dict[str, Any]:
             {"dtype": dtype, "result": name, "passes": one.passes, **asdict(one)}
             for (dtype, name), one in run.pooled.items()
         ],
+        "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
         "clauses_not_judged": run.unjudged,
         "failures": [_failure(verdict) for verdict in _simplest_first(failures)],

@@ -14,6 +14,7 @@ from attncheck.report.words import (
     counts,
     element,
     excess,
+    law,
     percent,
     real_model,
     share,
@@ -50,6 +51,10 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     for name, value in subject.get("conventions", {}).items():
         yield f"  differs from the spec: {name} = {value}"
     yield from _measured(subject)
+    if subject["laws"]:
+        yield f"  laws: {'; '.join(map(law, subject['laws']))}"
+    for broken in (place for holding in subject["laws"] for place in holding["broken"]):
+        yield f"  [red]law broken[/]  {escape(broken)}"
     if subject["results_not_judged"]:
         yield f"  not judged: {', '.join(subject['results_not_judged'])}"
     if subject["clauses_not_judged"]:

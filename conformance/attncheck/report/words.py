@@ -48,6 +48,17 @@ def element(finding: Mapping[str, Any]) -> str:
     return f"{text} (must be exact)" if math.isfinite(got) else text
 
 
+def law(holding: Mapping[str, Any]) -> str:
+    """`alone bitwise 3 of 4, within budget 1`: how a law holds."""
+    broken, within = len(holding["broken"]), holding["within"]
+    total = holding["bitwise"] + within + broken
+    if not total:
+        return f"{holding['law']} not judged"
+    words = f"{holding['law']} bitwise {holding['bitwise']} of {total}"
+    words += f", within budget {within}" if within else ""
+    return words + (f", broken {broken}" if broken else "")
+
+
 def counts(cell: Mapping[str, Any]) -> str:
     """`60 of 62`: cases that pass, of those that apply."""
     numbers = cell["counts"]

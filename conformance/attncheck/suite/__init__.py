@@ -6,11 +6,19 @@ recipe once; the full set has it with other numbers and other shapes too.
 
 from collections.abc import Iterator, Sequence
 
+from attncheck import laws
 from attncheck.case import DTYPES, Case
-from attncheck.suite import axiom, masks, multihead, scores, softmax
+from attncheck.suite import axiom, masks, memory, multihead, scores, sizes, softmax
 from attncheck.suite.build import build
 from attncheck.suite.recipe import Recipe
-from attncheck.suite.shapes import COINCIDENCE, LENGTHS, LONG, TALL, of_length
+from attncheck.suite.shapes import (
+    COINCIDENCE,
+    LENGTHS,
+    LONG,
+    LONGEST,
+    TALL,
+    of_length,
+)
 
 RECIPES: tuple[Recipe, ...] = (
     *scores.RECIPES,
@@ -18,6 +26,8 @@ RECIPES: tuple[Recipe, ...] = (
     *axiom.RECIPES,
     *softmax.RECIPES,
     *multihead.RECIPES,
+    *memory.RECIPES,
+    *sizes.RECIPES,
 )
 
 SETS = ("smoke", "full")
@@ -25,15 +35,13 @@ SETS = ("smoke", "full")
 SEEDS = (1, 2)
 """Beside 0, in the full set."""
 
-LONGEST = 512
-"""Keys of the longest cases of the full set, which have few queries."""
-
 
 def cases(set_name: str = "smoke", dtypes: Sequence[str] = tuple(DTYPES)) -> list[Case]:
     """The cases of a set in the given storage types, with stable, unique ids.
 
-    An id is `recipe/dtype`, or `recipe@variant/dtype` in the full set.  The same id
-    but for the dtype has the same numbers, rounded.
+    An id is `recipe/dtype`, or `recipe@variant/dtype` in the full set; what a law
+    derives from a case has `law-name/` before it.  The same id but for the dtype has
+    the same numbers, rounded.
 
     Raises:
         ValueError: an unknown set or storage type.
@@ -42,13 +50,19 @@ def cases(set_name: str = "smoke", dtypes: Sequence[str] = tuple(DTYPES)) -> lis
         raise ValueError(f"no set {set_name!r}; there are {', '.join(SETS)}")
     if unknown := set(dtypes) - set(DTYPES):
         raise ValueError(f"no storage type {unknown}; there are {', '.join(DTYPES)}")
-    found = []
+    is_full = set_name == "full"
+    smoke = [c for recipe in RECIPES if recipe.smoke for c in build(recipe, dtypes)]
+    related = laws.derived(smoke, everywhere=is_full)
+    return [*smoke, *related, *(_only_full(dtypes) if is_full else ())]
+
+
+def _only_full(dtypes: Sequence[str]) -> Iterator[Case]:
+    """What the full set has beside the smoke set."""
     for recipe in RECIPES:
-        found += build(recipe, dtypes)
-        if set_name == "full":
-            for variant in _variants(recipe):
-                found += build(recipe, dtypes, **variant)
-    return found
+        if not recipe.smoke:
+            yield from build(recipe, dtypes)
+        for variant in _variants(recipe):
+            yield from build(recipe, dtypes, **variant)
 
 
 def by_clause(cases: Sequence[Case]) -> dict[str, list[Case]]:
@@ -74,6 +88,6 @@ def _variants(recipe: Recipe) -> Iterator[dict]:
         square = recipe.is_self_attention
         shapes[f"j{length}"] = of_length(length, square=square)
     if recipe.shape == LONG:
-        shapes[f"j{LONGEST}"] = of_length(LONGEST)
+        shapes |= {f"j{length}": of_length(length) for length in LONGEST}
     for tag, shape in shapes.items():
         yield {"shape": shape._replace(**model), "tag": tag}

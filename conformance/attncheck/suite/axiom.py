@@ -108,6 +108,17 @@ RECIPES = (
         edit=_blocked_first_channel(10),
     ),
     Recipe(
+        "blocked-above-by-200",
+        ("blocked-weight", "blocked-key"),
+        "Weights are relative to a maximum that a blocked key holds, and those of "
+        "visible ones are rounded to 0.",
+        draw={"q": channel(20), "k": channel(0)},
+        scale=1.0,
+        mask=_padded,
+        edit=_blocked_first_channel(10),
+        arrays=WITH_LSE,
+    ),
+    Recipe(
         "blocked-below",
         ("blocked-weight",),
         "Blocked scores are a finite number such as −1e4, which visible scores of "
@@ -158,7 +169,7 @@ RECIPES = (
         "blocked-bias-nan",
         ("blocked-bias",),
         "A NaN in the bias of a blocked key survives the mask.",
-        random_mask="bnij",
+        random_mask=True,
         bias="bnij",
         edit=_blocked_bias(np.nan),
     ),
@@ -166,7 +177,7 @@ RECIPES = (
         "blocked-bias-large",
         ("blocked-bias", "mask-after-softcap"),
         "The mask is a large negative number, which a large bias outweighs.",
-        random_mask="bnij",
+        random_mask=True,
         bias="bnij",
         edit=_blocked_bias(6e4),
     ),

@@ -1,35 +1,17 @@
 """From a recipe to its cases: numbers drawn once, then rounded to each storage type."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
+import ml_dtypes
 import numpy as np
 
-from attncheck.case import DTYPES, FORWARD, Case
+from attncheck.case import AXES, DTYPES, FORWARD, Case
 from attncheck.clauses import CLAUSES
 from attncheck.suite.recipe import Arrays, Predicate, Recipe, Sizes
 from attncheck.suite.shapes import Shape
-from attncheck.suite.values import normal, source, uniform
+from attncheck.suite.values import Source, normal, source, uniform
 from attnref.spec import Mask, causal, window
-
-AXES: Mapping[str, str] = {
-    "q": "bnid",
-    "k": "bhjd",
-    "v": "bhje",
-    "d_out": "bnie",
-    "d_lse": "bni",
-    "x": "bic",
-    "context": "bjm",
-    "w_q": "cnd",
-    "w_k": "mhd",
-    "w_v": "mhe",
-    "w_o": "nec",
-    "b_q": "nd",
-    "b_k": "hd",
-    "b_v": "he",
-    "b_o": "c",
-}
-"""Array → its axes."""
 
 VISIBLE = 0.6
 """How much of a random mask is True."""
@@ -78,10 +60,7 @@ def draw(recipe: Recipe, sizes: Sizes, seed: int) -> Arrays:
     if recipe.keep is not None:
         share = uniform(bits("dropout_keep"), _broadcast(recipe.keep, sizes))
         arrays["dropout_keep"] = share >= recipe.dropout_rate
-    if recipe.random_mask is not None:
-        share = uniform(bits("mask"), _broadcast(recipe.random_mask, sizes))
-        arrays["mask"] = share < VISIBLE
-    if (mask := _predicate_mask(recipe, sizes)) is not None:
+    if (mask := _mask(recipe, bits("mask"), sizes)) is not None:
         arrays["mask"] = mask
     if recipe.edit is not None:
         recipe.edit(arrays)
@@ -94,12 +73,13 @@ def _case(recipe: Recipe, name: str, dtype: str, numbers: Arrays, sizes: Sizes) 
         clauses=tuple(c for c in recipe.clauses if dtype in _DTYPES_OF[c]),
         why=recipe.why,
         dtype=dtype,
-        inputs={name: _stored(name, a, dtype) for name, a in numbers.items()},
+        inputs={name: _stored(recipe, name, a, dtype) for name, a in numbers.items()},
         scale=recipe.scale,
         softcap=recipe.softcap,
         dropout_rate=recipe.dropout_rate,
         predicate=_predicate_words(recipe, sizes),
         wants=recipe.wants or _all_that_applies(recipe),
+        strides=recipe.strides,
     )
 
 
@@ -110,29 +90,41 @@ def _all_that_applies(recipe: Recipe) -> tuple[str, ...]:
     return FORWARD + gradients
 
 
-def _stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
+def _stored(recipe: Recipe, name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     """`array` rounded to storage, `d_lse` to the accumulation type."""
     if array.dtype == bool:
         return array
     if name == "d_lse" and dtype != "F64":
         return array.astype(np.float32)
+    if recipe.saturates:
+        largest = float(ml_dtypes.finfo(DTYPES[dtype]).max)
+        array = np.clip(array, -largest, largest)
     # −1e9 becomes −∞ in float16, as it does for everyone who writes it.
     with np.errstate(over="ignore"):
         return array.astype(DTYPES[dtype])
 
 
-def _predicate_mask(recipe: Recipe, sizes: Sizes) -> np.ndarray | None:
-    """All predicates of the recipe at once, each axis of `b n i j` full or 1."""
-    predicates: list[Predicate] = []
+def _mask(recipe: Recipe, bits: Source, sizes: Sizes) -> np.ndarray | None:
+    """All masks of the recipe at once, full in its `mask_axes` and 1 elsewhere."""
+    shape = _broadcast(recipe.mask_axes, sizes)
+    grids = np.ogrid[tuple(slice(size) for size in shape)]
+    seen = [_bound(predicate)(*grids) for predicate in _predicates(recipe, sizes)]
+    if recipe.random_mask:
+        seen.append(uniform(bits, shape) < VISIBLE)
+    if not seen:
+        return None
+    return np.array(np.broadcast_to(reduce(np.logical_and, seen), shape))
+
+
+def _predicates(recipe: Recipe, sizes: Sizes) -> list[Predicate]:
+    found: list[Predicate] = []
     if recipe.causal is not None:
-        predicates.append(causal(recipe.causal(sizes)))
+        found.append(causal(recipe.causal(sizes)))
     if recipe.window is not None:
-        predicates.append(window(*recipe.window))
+        found.append(window(*recipe.window))
     if recipe.mask is not None:
-        predicates.append(recipe.mask(sizes))
-    grids = np.ogrid[tuple(slice(sizes[axis]) for axis in "bnij")]
-    seen = [_bound(predicate)(*grids) for predicate in predicates]
-    return reduce(np.logical_and, seen) if seen else None
+        found.append(recipe.mask(sizes))
+    return found
 
 
 def _bound(predicate: Predicate) -> Predicate:
@@ -142,7 +134,7 @@ def _bound(predicate: Predicate) -> Predicate:
 
 def _predicate_words(recipe: Recipe, sizes: Sizes) -> dict[str, int | list]:
     """What the mask is exactly, for subjects that take flags; else nothing."""
-    if recipe.mask is not None or recipe.random_mask is not None:
+    if recipe.mask is not None or recipe.random_mask:
         return {}
     words: dict[str, int | list] = {}
     if recipe.causal is not None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from attncheck.case import FORWARD
 from attncheck.suite.recipe import (
     WITH_LSE,
     Recipe,
@@ -10,7 +11,7 @@ from attncheck.suite.recipe import (
     lower_right,
     upper_left,
 )
-from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, MULTI_QUERY, SQUARE
+from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED
 from attncheck.suite.values import around
 from attnref.spec import Mask, causal, padding, prefix, segments, window
 
@@ -51,7 +52,7 @@ RECIPES = (
         "mask-random",
         ("mask", "blocked-weight", "dq", "dk", "dv"),
         "True is read as blocked.",
-        random_mask="bnij",
+        random_mask=True,
         arrays=WITH_LSE,
     ),
     Recipe(
@@ -59,7 +60,7 @@ RECIPES = (
         ("mask",),
         "The mask is applied transposed, or with the heads in another order.",
         COINCIDENCE,
-        random_mask="bnij",
+        random_mask=True,
     ),
     Recipe(
         "mask-all-true",
@@ -72,40 +73,46 @@ RECIPES = (
         ("mask-broadcast-b",),
         "A mask without a batch axis is read as one for each batch element.",
         COINCIDENCE,
-        random_mask="nij",
+        random_mask=True,
+        mask_axes="nij",
     ),
     Recipe(
         "mask-shared-by-heads",
         ("mask-broadcast-n",),
         "A mask without a head axis is read as one for each head.",
         COINCIDENCE,
-        random_mask="bij",
+        random_mask=True,
+        mask_axes="bij",
     ),
     Recipe(
         "mask-shared-by-queries",
         ("mask-broadcast-i",),
         "A mask of the keys is applied to the queries.",
         COINCIDENCE,
-        random_mask="bnj",
+        random_mask=True,
+        mask_axes="bnj",
     ),
     Recipe(
         "mask-shared-by-keys",
         ("mask-broadcast-j", "empty-row-output", "empty-row-lse"),
         "A mask of the queries is applied to the keys.",
         COINCIDENCE,
-        random_mask="bni",
+        random_mask=True,
+        mask_axes="bni",
     ),
     Recipe(
         "mask-of-heads",
         ("mask-broadcast-b", "mask-broadcast-i", "mask-broadcast-j"),
         "A mask that differs by head only is averaged over the heads of a group.",
         mask=lambda sizes: lambda b, n, i, j: n % 2 == 0,
+        mask_axes="n",
     ),
     Recipe(
         "mask-single",
         ("mask-broadcast-j", "mask-broadcast-i", "empty-row-output"),
         "A single False is not spread over the whole call.",
-        mask=lambda sizes: lambda b, n, i, j: np.zeros((1, 1, 1, 1), bool),
+        mask=lambda sizes: lambda b, n, i, j: j < 0,
+        mask_axes="",
     ),
     Recipe(
         "one-key-each",
@@ -118,8 +125,9 @@ RECIPES = (
         "causal-square",
         ("causal",),
         "The diagonal is blocked, or the key after it is visible.",
-        SQUARE,
+        COINCIDENCE,
         causal=upper_left,
+        mask_axes="ij",
     ),
     Recipe(
         "causal-upper-left",
@@ -140,21 +148,20 @@ RECIPES = (
         "causal-more-queries",
         ("causal",),
         "With more queries than keys, the first queries are left no key.",
-        MULTI_QUERY,
+        UNGROUPED,
         causal=upper_left,
     ),
     Recipe(
         "causal-more-queries-lower-right",
         ("causal-offset", "empty-row-output", "empty-row-lse", "empty-row-gradients"),
         "The queries before the first key get the mean of the values, or NaN.",
-        MULTI_QUERY,
+        UNGROUPED,
         causal=lower_right,
     ),
     Recipe(
         "causal-negative-offset",
         ("causal-offset", "empty-row-output"),
         "A negative offset is read as 0, or counted from the end.",
-        SQUARE,
         causal=lambda sizes: -2,
     ),
     Recipe(
@@ -163,6 +170,7 @@ RECIPES = (
         "A single query sees the whole cache though offset 0 leaves it the first key.",
         DECODE,
         causal=upper_left,
+        wants=FORWARD,
     ),
     Recipe(
         "causal-decode-lower-right",
@@ -170,6 +178,7 @@ RECIPES = (
         "The last query is kept from its own key, or from all but the first.",
         DECODE,
         causal=lower_right,
+        wants=FORWARD,
     ),
     Recipe(
         "causal-offset-by-batch",
@@ -189,14 +198,12 @@ RECIPES = (
         "window",
         ("window",),
         "An end of the window is exclusive.",
-        SQUARE,
         window=(2, 1),
     ),
     Recipe(
         "window-wide",
         ("window",),
         "Left and right are exchanged.",
-        SQUARE,
         window=(1, 4),
     ),
     Recipe(
@@ -204,7 +211,6 @@ RECIPES = (
         ("window",),
         "A window of 0 keys on either side hides the query's own key, or means no "
         "window.",
-        SQUARE,
         window=(0, 0),
     ),
     Recipe(
@@ -223,7 +229,6 @@ RECIPES = (
         "window-causal",
         ("window", "window-open", "masks-combined"),
         "The causal mask is dropped because there is a window.",
-        SQUARE,
         causal=upper_left,
         window=(3, None),
     ),
@@ -244,7 +249,6 @@ RECIPES = (
         "prefix",
         ("prefix", "masks-combined"),
         "The prefix of a prefix language model is causal too.",
-        SQUARE,
         mask=lambda sizes: causal() | prefix(4),
     ),
     Recipe(
@@ -266,6 +270,7 @@ RECIPES = (
         "The padding of the keys is applied to the queries, or to the heads.",
         COINCIDENCE,
         mask=lambda sizes: padding(lengths(sizes)),
+        mask_axes="bj",
     ),
     Recipe(
         "padding-empty",
@@ -298,7 +303,6 @@ RECIPES = (
         "segments-causal",
         ("segments", "masks-combined"),
         "Of two masks only one is applied.",
-        SQUARE,
         mask=lambda sizes: _packed(sizes) & causal(),
     ),
     Recipe(
@@ -312,7 +316,6 @@ RECIPES = (
         "window-not",
         ("masks-combined",),
         "Not is ignored.",
-        SQUARE,
         mask=lambda sizes: causal() & ~window(2, 0),
     ),
 )

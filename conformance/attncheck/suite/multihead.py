@@ -94,7 +94,7 @@ RECIPES = (
         PRIME_MODEL,
         arrays=CROSS,
         draw={**DRAW, "bias": around(0, 2)},
-        bias="nij",
+        bias="bnij",
         scale=0.8,
     ),
 )

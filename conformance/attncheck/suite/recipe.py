@@ -36,8 +36,10 @@ class Recipe:
     """The left and right end of a window."""
     mask: Callable[[Sizes], Predicate] | None = None
     """Any other mask."""
-    random_mask: str | None = None
-    """The axes in which a random mask is full."""
+    random_mask: bool = False
+    """A random mask, beside the others."""
+    mask_axes: str = "bnij"
+    """The axes in which the mask is full; it must not vary along the others."""
     keep: str | None = None
     """The axes in which `dropout_keep` is full."""
     dropout_rate: float = 0.0
@@ -45,8 +47,14 @@ class Recipe:
     """Writes into the drawn arrays what must stand at certain places."""
     wants: tuple[str, ...] | None = None
     """None: everything that applies."""
+    strides: Mapping[str, str] = field(default_factory=dict)
+    """How arrays lie in memory, in the words of `attncheck.layout`."""
+    saturates: bool = False
+    """What is beyond the range of a storage type becomes its largest number, not ∞."""
     resizable: bool = True
     """False where the shape is what the case is about."""
+    smoke: bool = True
+    """False where it is enough that the full set has the case."""
 
     @property
     def is_multi_head(self) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 
 from attncheck.case import FORWARD
 from attncheck.suite.recipe import WITH_LSE, Arrays, Recipe, upper_left
-from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, SQUARE
+from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED
 from attncheck.suite.values import around, constant, from_set
 
 
@@ -22,6 +22,11 @@ def _first_row_unseen(arrays: Arrays) -> None:
 def _nan_behind_minus_inf(arrays: Arrays) -> None:
     _last_key_unseen(arrays)
     arrays["v"][:, :, -1, 0] = np.nan
+
+
+def _first_key_unbiased(arrays: Arrays) -> None:
+    """No row is left with nothing but what its scores are lost beside."""
+    arrays["bias"][..., 0] = 0
 
 
 def _one_bias(value: float):
@@ -58,11 +63,11 @@ RECIPES = (
         COINCIDENCE,
     ),
     Recipe(
-        "square",
+        "ungrouped",
         ("scores", "scale-default", "softmax", "attend", "dq", "dk", "dv"),
         "The query is scaled in its storage type, which goes unnoticed at a scale that "
         "is a power of two.",
-        SQUARE,
+        UNGROUPED,
         draw={"q": around(0, 4)},
     ),
     Recipe(
@@ -70,6 +75,7 @@ RECIPES = (
         ("scores", "softmax", "attend"),
         "A single query is squeezed out of the shape, or treated as the first one.",
         DECODE,
+        wants=FORWARD,
     ),
     Recipe(
         "long",
@@ -102,7 +108,6 @@ RECIPES = (
         "scale-zero-causal",
         ("scale-zero", "causal"),
         "Blocked scores of −∞ are multiplied by a scale of 0, which gives NaN.",
-        SQUARE,
         scale=0.0,
         causal=upper_left,
     ),
@@ -118,7 +123,6 @@ RECIPES = (
         "scale-negative-causal",
         ("scale-negative", "causal"),
         "Blocked scores of −∞ are multiplied by a negative scale and win.",
-        SQUARE,
         scale=-0.4,
         causal=upper_left,
     ),
@@ -151,7 +155,6 @@ RECIPES = (
         ("mask-after-softcap",),
         "The softcap comes after the mask and makes −c of −∞, so that blocked keys "
         "weigh something.",
-        SQUARE,
         softcap=3.0,
         causal=upper_left,
     ),
@@ -221,7 +224,7 @@ RECIPES = (
         ("bias", "bias-broadcast-b", "bias-broadcast-n", "bias-broadcast-i"),
         "The gradient at a bias over the keys misses one of the axes it must be "
         "summed over.",
-        LONG,
+        COINCIDENCE,
         bias="j",
     ),
     Recipe(
@@ -236,15 +239,25 @@ RECIPES = (
         "bias-large",
         ("bias",),
         "Biases of ±60 and −1e9 overflow, or turn weights of 0 into NaN.",
-        bias="nij",
+        bias="bnij",
         draw={"bias": from_set(-1e9, -60, 0, 60)},
-        edit=_one_bias(0),
+        edit=_first_key_unbiased,
+    ),
+    Recipe(
+        "bias-lowest",
+        ("bias",),
+        "The lowest number of float32 as bias becomes −∞ when a score is added, or the "
+        "maximum taken off.",
+        bias="bnij",
+        draw={"bias": from_set(np.finfo(np.float32).min, 0)},
+        edit=_first_key_unbiased,
+        saturates=True,
     ),
     Recipe(
         "bias-minus-inf",
         ("bias-minus-inf",),
         "A bias of −∞ leaves a weight, or makes NaN of the gradient.",
-        bias="nij",
+        bias="bnij",
         edit=_last_key_unseen,
     ),
     Recipe(

@@ -28,17 +28,17 @@ PRIMES = Shape(b=2, h=3, g=2, i=5, j=7, d=11, e=13)
 COINCIDENCE = Shape(b=4, h=2, g=2, i=4, j=4, d=4, e=4)
 """b = n = i = j = d = e: axes that are confused go unnoticed, but for the numbers."""
 
-MULTI_QUERY = Shape(b=2, h=1, g=5, i=7, j=3, d=11, e=6)
-"""One key/value head, and more queries than keys."""
+UNGROUPED = Shape(b=2, h=3, g=1, i=9, j=6, d=12, e=12)
+"""No groups, more queries than keys, and a width whose root is not a power of two."""
 
 SQUARE = Shape(b=2, h=3, g=1, i=9, j=9, d=12, e=12)
-"""Self-attention without groups, of a width whose root is not a power of two."""
+"""Self-attention, in multi-head cases."""
 
 DECODE = Shape(b=3, h=2, g=2, i=1, j=19, d=8, e=8)
 """One query at the end of a cache."""
 
-LONG = Shape(b=2, h=2, g=2, i=5, j=67, d=20, e=6)
-"""More keys than a tile of 64."""
+LONG = Shape(b=2, h=1, g=3, i=5, j=67, d=20, e=6)
+"""One key/value head, and more keys than a tile of 64."""
 
 NO_BATCH = PRIMES._replace(b=0)
 NO_QUERIES = PRIMES._replace(i=0)
@@ -47,8 +47,11 @@ NO_KEYS = PRIMES._replace(j=0)
 TALL = Shape(b=3, h=2, g=2, i=7, j=5, d=13, e=11)
 """More queries than keys, and other primes."""
 
-LENGTHS = (15, 16, 17, 63, 64, 65)
-"""Around the tiles of 16 and of 64 keys."""
+LENGTHS = (15, 16, 17, 63, 64, 65, 127, 128, 129)
+"""Around the tiles of 16, of 64 and of 128 positions."""
+
+LONGEST = (512, 2048)
+"""Keys of the longest cases, which have few queries."""
 
 
 def of_length(length: int, *, square: bool = False) -> Shape:

@@ -1,7 +1,8 @@
 """Cases about weights and their sums: range, rounding, dropout, heads, gradients."""
 
+from attncheck.case import FORWARD
 from attncheck.suite.recipe import WITH_LSE, Arrays, Recipe, lower_right, upper_left
-from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, MULTI_QUERY, SQUARE
+from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED
 from attncheck.suite.values import (
     alternating,
     around,
@@ -11,6 +12,7 @@ from attncheck.suite.values import (
     heads_apart,
     opposite_pairs,
     outlier,
+    positive,
     ramp,
     subnormal,
     tokens,
@@ -57,7 +59,7 @@ RECIPES = (
         "scores-one-hot",
         ("softmax", "dq", "dk"),
         "A weight that is almost 1 leaves a gradient that is not almost 0.",
-        SQUARE,
+        UNGROUPED,
         draw={"q": around(0, 200)},
     ),
     Recipe(
@@ -72,6 +74,22 @@ RECIPES = (
         ("scores", "float32-inside"),
         "One large channel pushes the others out of a 16-bit sum.",
         draw={"k": outlier(30)},
+    ),
+    Recipe(
+        "scores-positive",
+        ("scores", "softmax", "float32-inside"),
+        "Products that never cancel lose their last bits in a sum of 16 bits.",
+        draw={"q": positive, "k": positive},
+        arrays=WITH_LSE,
+    ),
+    Recipe(
+        "scores-two-clusters",
+        ("softmax", "attend", "dv"),
+        "Half of the keys share all of the weight, and the many small weights of the "
+        "others are cut off.",
+        LONG,
+        draw={"q": channel(2), "k": alternating(2)},
+        scale=1.0,
     ),
     Recipe(
         "tokens-few",
@@ -93,6 +111,15 @@ RECIPES = (
         "The row sum of the gradient is rounded to 16 bits, or misses a channel.",
         draw={"v": around(8), "d_out": around(8), "k": around(4)},
         arrays=WITH_LSE,
+    ),
+    # K + 4 hides it: the error is common to a row, and weighs K by its mean.
+    Recipe(
+        "gradients-around-8",
+        ("rounded-once", "float32-inside", "dq", "dk"),
+        "The gradients of the weights, which are large and nearly cancel, are rounded "
+        "to 16 bits.",
+        LONG,
+        draw={"q": around(0, 0.25), "v": around(8), "d_out": around(8)},
     ),
     Recipe(
         "values-around-8-long",
@@ -125,7 +152,7 @@ RECIPES = (
         "Grouped heads are laid out (g h), which two heads in two groups hide.",
         COINCIDENCE,
         draw={"v": heads_apart(8)},
-        random_mask="nij",
+        random_mask=True,
     ),
     Recipe(
         "heads-decode",
@@ -134,20 +161,21 @@ RECIPES = (
         "order.",
         DECODE,
         draw={"v": heads_apart(8)},
+        wants=FORWARD,
     ),
     Recipe(
         "multi-query",
         ("multi-query", "group-gradients", "dk", "dv"),
         "The gradient at the one key/value head is that of one query head, or the mean "
         "of all.",
-        MULTI_QUERY,
+        LONG,
     ),
     Recipe(
         "multi-query-bias",
         ("multi-query", "bias"),
         "The bias of the first query head serves all heads of the group.",
-        MULTI_QUERY,
-        bias="nij",
+        LONG,
+        bias="bnij",
         draw={"bias": around(0, 3)},
     ),
     Recipe(
@@ -170,7 +198,6 @@ RECIPES = (
         "lse-gradient-causal",
         ("lse-gradient",),
         "The gradient of the log-sum-exp is added with the wrong sign.",
-        SQUARE,
         causal=upper_left,
         draw={"d_lse": around(4)},
         arrays=WITH_LSE,
@@ -207,7 +234,6 @@ RECIPES = (
         "dropout-causal",
         ("dropout", "dropout-rescale", "blocked-weight"),
         "Dropout is a mask before the softmax, so that the kept weights sum to 1.",
-        SQUARE,
         keep="bnij",
         dropout_rate=0.3,
         causal=upper_left,

@@ -77,6 +77,23 @@ def heads_apart(step: float) -> Values:
     return values
 
 
+def alike(axes: str, full: str, values: Values | None = None) -> Values:
+    """Values, normal by default, that vary along `axes` only, of those in `full`."""
+    draw = values or normal
+
+    def repeated(source, shape):
+        sizes = zip(full, shape, strict=True)
+        part = tuple(size if axis in axes else 1 for axis, size in sizes)
+        return np.array(np.broadcast_to(draw(source, part), shape))
+
+    return repeated
+
+
+def positive(source: Source, shape: Shape) -> np.ndarray:
+    """Half a normal distribution: nothing cancels."""
+    return np.abs(normal(source, shape))
+
+
 def tokens(count: int) -> Values:
     """Positions hold one of only `count` vectors, the same in every batch and head."""
 

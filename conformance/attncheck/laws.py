@@ -1,0 +1,433 @@
+"""Laws: how the results of related calls are related, whatever the right result is.
+
+A law derives cases from a case.  They are ordinary cases, judged one by one as all are;
+beside that, their results are compared with those of the case that they come from.
+Equal bit for bit is more than the budget asks for, so it is reported, not demanded; a
+difference beyond what the budgets of both allow breaks the law.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from attncheck.budget import half_ulp, output_dtype
+from attncheck.case import AXES, Case
+from attncheck.definition import Expected, visible
+from attncheck.exchange import Result
+
+EDITED = 1.5
+"""What stands at blocked places instead; a number of every storage type."""
+
+
+class Side(NamedTuple):
+    """A case, what it must give and how exactly, and what it gave."""
+
+    case: Case
+    want: Expected
+    bounds: Mapping[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]
+
+    def room(self, name: str) -> np.ndarray:
+        """How far a legal result may lie from the expected one, rounding included."""
+        bound = self.bounds[name]
+        with np.errstate(all="ignore"):
+            magnitude = np.abs(getattr(self.want, name)) + bound
+            return bound + half_ulp(magnitude, output_dtype(self.case, name))
+
+
+class Pair(NamedTuple):
+    """Two arrays that are equal but for rounding, and how far apart that may be."""
+
+    name: str
+    got: np.ndarray
+    other: np.ndarray
+    room: np.ndarray
+
+
+class Law(NamedTuple):
+    """A relation between the results of a case and of cases that derive from it."""
+
+    name: str
+    sentence: str
+    why: str
+    """The mistake that it is there to catch."""
+    applies: Callable[[Case], bool]
+    derive: Callable[[Case], Sequence[Case]]
+    relate: Callable[[Side, Sequence[Side]], Iterable[Pair]]
+    bases: tuple[str, ...]
+    """The recipes whose cases it derives from in the smoke set."""
+    everywhere: bool = True
+    """In the full set it derives from every case to which it applies."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How a law holds for one subject."""
+
+    law: str
+    sentence: str
+    bitwise: int = 0
+    """How often the results are equal bit for bit, but for the sign of 0."""
+    within: int = 0
+    """How often they differ, by no more than the budgets allow."""
+    broken: tuple[str, ...] = ()
+    """The derived cases, and the results, that break it."""
+    not_judged: int = 0
+    """How often a result that it speaks of is missing."""
+
+
+def derived(cases: Iterable[Case], *, everywhere: bool) -> list[Case]:
+    """The cases that the laws derive from some of the cases, or from all they can."""
+    return [
+        twin
+        for case in cases
+        for law in LAWS
+        if ((everywhere and law.everywhere) or _recipe(case) in law.bases)
+        and law.applies(case)
+        for twin in law.derive(case)
+    ]
+
+
+def check(
+    cases: Sequence[Case],
+    results: Mapping[str, Result],
+    expected: Callable[[Case], Expected],
+    bounds: Callable[[Case], Mapping[str, np.ndarray]],
+) -> list[Holding]:
+    """How every law holds whose cases are among `cases`, in the order of `LAWS`."""
+    by_id = {case.id: case for case in cases}
+    groups: dict[str, dict[str, list[Case]]] = {}
+    for case in cases:
+        if case.law:
+            groups.setdefault(case.law, {}).setdefault(case.twin, []).append(case)
+
+    def side(id: str) -> Side | None:
+        case, result = by_id.get(id), results.get(id)
+        if case is None or result is None or result.status != "done":
+            return None
+        return Side(case, expected(case), bounds(case), result.arrays)
+
+    found = []
+    for law in (law for law in LAWS if law.name in groups):
+        outcomes = {
+            parts[0].id: _outcome(law, side(twin), [side(part.id) for part in parts])
+            for twin, parts in groups[law.name].items()
+        }
+        found.append(_holding(law, outcomes))
+    return found
+
+
+def _outcome(law: Law, whole: Side | None, parts: Sequence[Side | None]) -> str:
+    """`bitwise`, `within`, `not judged`, or the name of the result that breaks it."""
+    sides = [side for side in (whole, *parts) if side is not None]
+    if len(sides) <= len(parts):
+        return "not judged"
+    pairs = list(law.relate(sides[0], sides[1:]))
+    if not pairs:
+        return "not judged"
+    if all(np.array_equal(x, y, equal_nan=True) for _, x, y, _ in pairs):
+        return "bitwise"
+    return next((pair.name for pair in pairs if not _close(pair)), "within")
+
+
+def _close(pair: Pair) -> bool:
+    if pair.got.shape != pair.other.shape:
+        return False
+    with np.errstate(all="ignore"):
+        near = np.abs(pair.got - pair.other) <= pair.room
+    same = (pair.got == pair.other) | (np.isnan(pair.got) & np.isnan(pair.other))
+    return bool((near | same).all())
+
+
+def _holding(law: Law, outcomes: Mapping[str, str]) -> Holding:
+    said = list(outcomes.values())
+    known = ("bitwise", "within", "not judged")
+    broken = tuple(f"{id} {name}" for id, name in outcomes.items() if name not in known)
+    bitwise, within, missing = (said.count(word) for word in known)
+    return Holding(law.name, law.sentence, bitwise, within, broken, missing)
+
+
+def _recipe(case: Case) -> str:
+    return case.id.rpartition("/")[0]
+
+
+def _twin(law: str, why: str, case: Case, part: str = "", **changes) -> Case:
+    """A case derived from `case`, whose predicate and memory are its own."""
+    name = f"law-{law}/{_recipe(case)}{part and '-' + part}/{case.dtype}"
+    changes = {"predicate": {}, "strides": {}} | changes
+    return replace(case, id=name, law=law, twin=case.id, clauses=(), why=why, **changes)
+
+
+def _indexed(case: Case, axis: str, index: np.ndarray) -> dict[str, np.ndarray]:
+    """The inputs, of which those that vary along an axis are taken at `index`."""
+    taken = dict(case.inputs)
+    for name, array in case.inputs.items():
+        place = AXES[name].find(axis)
+        if place >= 0 and array.shape[place] == case.sizes[axis]:
+            taken[name] = array.take(index, place)
+    return taken
+
+
+def _compared(
+    whole: Side,
+    part: Side,
+    place: Callable[[str, np.ndarray], np.ndarray | None] = lambda name, array: array,
+) -> Iterator[Pair]:
+    """Results that both sides have, those of the whole moved to where the part's are.
+
+    Args:
+        place: makes of an array of the whole that of the part; None where there is no
+            such.  A blocked key has no score, and none is compared.
+    """
+    for name in (name for name in part.arrays if name in whole.arrays):
+        arrays = whole.arrays[name].astype(np.float64), whole.room(name)
+        here = [place(name, array) for array in arrays]
+        got, room = part.arrays[name].astype(np.float64), part.room(name)
+        if here[0] is None or here[1] is None:
+            continue
+        if name in ("scores", "logits") and got.shape == part.want.visible.shape:
+            got, here[0] = (np.where(part.want.visible, x, 0) for x in (got, here[0]))
+        yield Pair(name, got, here[0], room + here[1])
+
+
+def _is_attention(case: Case) -> bool:
+    return case.op == "attention"
+
+
+def _is_finite(case: Case) -> bool:
+    arrays = [a for a in case.inputs.values() if a.dtype != bool]
+    return all(np.isfinite(array.astype(np.float64)).all() for array in arrays)
+
+
+# Run twice.
+
+
+def _again(case: Case) -> list[Case]:
+    return [_twin(*REPEAT, case, predicate=case.predicate, strides=case.strides)]
+
+
+def _compiled(case: Case) -> list[Case]:
+    same = {"predicate": case.predicate, "strides": case.strides}
+    return [_twin(*COMPILED, case, compiled=True, **same)]
+
+
+def _same(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
+    return _compared(whole, parts[0])
+
+
+# Keys in another order.
+
+
+def _order(keys: int) -> np.ndarray:
+    """The keys backwards, from one in the middle on."""
+    return np.roll(np.arange(keys)[::-1], keys // 3)
+
+
+def _permuted(case: Case) -> list[Case]:
+    order = _order(case.sizes["j"])
+    return [_twin(*PERMUTE, case, inputs=_indexed(case, "j", order))]
+
+
+KEY_AXIS = {"scores": 3, "logits": 3, "masked": 3, "weights": 3, "dk": 2, "dv": 2}
+"""Result → the axis of its keys; that of dbias may be broadcast."""
+
+
+def _reordered(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
+    keys = whole.case.sizes["j"]
+
+    def place(name: str, array: np.ndarray) -> np.ndarray:
+        axis = KEY_AXIS.get(name, 3 if name == "dbias" else None)
+        if axis is None or axis >= array.ndim or array.shape[axis] != keys:
+            return array
+        return array.take(_order(keys), axis)
+
+    return _compared(whole, parts[0], place)
+
+
+# Keys in two parts.
+
+
+def _halves(case: Case) -> list[Case]:
+    keys = np.arange(case.sizes["j"])
+    parts = {"first": keys[: keys.size // 2], "last": keys[keys.size // 2 :]}
+    wants = ("output", "lse")
+    return [
+        _twin(*SPLIT, case, part, inputs=_indexed(case, "j", index), wants=wants)
+        for part, index in parts.items()
+    ]
+
+
+def _merged(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
+    r"""lse = ln Σ e^{lse_k} and o = Σ w_k o_k with w_k = e^{lse_k − lse}.
+
+    Where every lse_k is off by at most ε, so is lse, and w_k by a factor e^{±2ε}: with
+    |o_k| off by B_k, o is by at most (e^{2ε} − 1) Σ w_k |o_k| + Σ w_k B_k.  The merge's
+    own roundings are a few of float64 in every exponent.
+    """
+    if not all({"output", "lse"} <= set(side.arrays) for side in (whole, *parts)):
+        return
+    got = [part.arrays["lse"].astype(np.float64) for part in parts]
+    merged = np.logaddexp(*got)
+    with np.errstate(invalid="ignore"):
+        sizes = [np.where(np.isfinite(lse), np.abs(lse), 0) for lse in got]
+        error = np.maximum(*(_finite(part.room("lse")) for part in parts))
+        error = error + 4 * np.finfo(np.float64).eps * (1 + sum(sizes))
+        exact = [np.exp(part.want.lse - whole.want.lse) for part in parts]
+        weights = [np.exp(lse - merged) for lse in got]
+    outputs = [part.arrays["output"].astype(np.float64) for part in parts]
+    output = sum(_of_row(w) * o for w, o in zip(weights, outputs, strict=True))
+    rooms = [
+        np.expm1(2 * error)[..., None] * np.abs(o) + np.exp(2 * error)[..., None] * room
+        for o, room in zip(outputs, (p.room("output") for p in parts), strict=True)
+    ]
+    room = sum(_of_row(w) * r for w, r in zip(exact, rooms, strict=True))
+    lse = whole.arrays["lse"].astype(np.float64)
+    yield Pair("lse", lse, merged, whole.room("lse") + error)
+    got_output = whole.arrays["output"].astype(np.float64)
+    yield Pair("output", got_output, output, whole.room("output") + room)
+
+
+def _of_row(weight: np.ndarray) -> np.ndarray:
+    """A weight of every row, `b n i 1`; 0 where the row is empty."""
+    return np.where(np.isnan(weight), 0, weight)[..., None]
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(array), array, 0)
+
+
+# Blocked entries edited.
+
+
+def _unseen(case: Case) -> np.ndarray:
+    """Keys that are blocked for every query of their key/value head, `b h j`."""
+    seen, sizes = visible(case), case.sizes
+    shape = sizes["b"], sizes["h"], sizes["g"] * sizes["i"], sizes["j"]
+    return ~seen.reshape(shape).any(axis=2)
+
+
+def _has_unseen(case: Case) -> bool:
+    return _is_attention(case) and bool(_unseen(case).any())
+
+
+def _edited(case: Case) -> list[Case]:
+    inputs, unseen = dict(case.inputs), _unseen(case)[..., None]
+    for name in ("k", "v"):
+        number = inputs[name].dtype.type(EDITED)
+        inputs[name] = np.where(unseen, number, inputs[name])
+    if "bias" in inputs and inputs["bias"].shape == visible(case).shape:
+        number = inputs["bias"].dtype.type(EDITED)
+        inputs["bias"] = np.where(visible(case), inputs["bias"], number)
+    return [_twin(*EDIT, case, inputs=inputs, predicate=case.predicate)]
+
+
+# One element of a batch.
+
+
+def _last_alone(case: Case) -> list[Case]:
+    last = np.array([case.sizes["b"] - 1])
+    return [_twin(*ALONE, case, inputs=_indexed(case, "b", last))]
+
+
+def _alone(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
+    batch = whole.case.sizes["b"]
+
+    def place(name: str, array: np.ndarray) -> np.ndarray | None:
+        return array[-1:] if array.shape[0] == batch else None
+
+    return _compared(whole, parts[0], place)
+
+
+# Values that are all 1.
+
+
+def _of_ones(case: Case) -> list[Case]:
+    inputs = {**case.inputs, "v": np.ones_like(case.inputs["v"])}
+    return [_twin(*ONES, case, inputs=inputs, predicate=case.predicate)]
+
+
+def _ones(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
+    (part,) = parts
+    if "output" in part.arrays:
+        one = np.where(part.want.lse == -np.inf, 0.0, 1.0)[..., None]
+        got = part.arrays["output"].astype(np.float64)
+        yield Pair("output", got, np.broadcast_to(one, got.shape), part.room("output"))
+
+
+REPEAT = ("repeat", "Something is read that the call before it, or no one, wrote.")
+COMPILED = ("compiled", "A branch on values is frozen, or a constant folded, by jit.")
+PERMUTE = ("permute-keys", "A key is told by its place, where nothing says its place.")
+SPLIT = ("split-keys", "Parts that are computed apart cannot be put together.")
+EDIT = ("edit-blocked", "What a blocked key holds leaves a trace below the budget.")
+ALONE = ("alone", "A batch element reads another's, or depends on their number.")
+ONES = ("ones", "The weights are not normalised by their own sum.")
+"""The names of the laws, and why there are their cases."""
+
+LAWS = (
+    Law(
+        REPEAT[0],
+        "A case that is run twice gives the same.",
+        REPEAT[1],
+        lambda case: True,
+        _again,
+        _same,
+        ("plain", "long", "softcap"),
+    ),
+    Law(
+        PERMUTE[0],
+        "Keys, values, mask and bias in another order change nothing.",
+        PERMUTE[1],
+        lambda case: _is_attention(case) and case.sizes["j"] > 1,
+        _permuted,
+        _reordered,
+        ("plain", "bias-full", "mask-random", "long"),
+    ),
+    Law(
+        SPLIT[0],
+        "Two halves of the keys, merged by their log-sum-exps, are the whole.",
+        SPLIT[1],
+        lambda case: _is_attention(case) and case.sizes["j"] > 1 and _is_finite(case),
+        _halves,
+        _merged,
+        ("coincidence", "causal-square"),
+    ),
+    Law(
+        EDIT[0],
+        "Keys, values and biases that are blocked may be any.",
+        EDIT[1],
+        _has_unseen,
+        _edited,
+        _same,
+        ("padding", "blocked-value-nan", "padding-long"),
+    ),
+    Law(
+        ALONE[0],
+        "A batch element alone gives what it gives in the batch.",
+        ALONE[1],
+        lambda case: _is_attention(case) and case.sizes["b"] > 1,
+        _last_alone,
+        _alone,
+        ("coincidence",),
+    ),
+    Law(
+        ONES[0],
+        "Values of 1 give 1, and an empty row 0.",
+        ONES[1],
+        lambda case: _is_attention(case) and _is_finite(case) and not case.dropout_rate,
+        _of_ones,
+        _ones,
+        ("plain", "softcap-causal", "empty-rows"),
+    ),
+    Law(
+        COMPILED[0],
+        "A call through the framework's compiler gives what it gives without.",
+        COMPILED[1],
+        lambda case: True,
+        _compiled,
+        _same,
+        ("empty-rows-softcap",),
+        everywhere=False,
+    ),
+)
