@@ -96,12 +96,16 @@ def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
     if not ran or minilm.available() is not None:
         return []
     exact = (EXACT, minilm.embed(minilm.exact_attention))
+    # What rounding explains, and never more than 1e-5 of the largest entry.
+    limit = min(
+        minilm.rounding(exact[1].size), 1e-5 * float(np.abs(exact[1]).max())
+    )
     return [
         ModelCheck(
             a,
             b,
             float(np.abs(x - y).max()) if x.shape == y.shape else np.inf,
-            minilm.rounding(exact[1].size),
+            limit,
         )
         for (a, x), (b, y) in combinations([*ran, exact], 2)
     ]

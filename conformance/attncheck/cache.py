@@ -8,6 +8,7 @@ cache off.
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -23,6 +24,9 @@ from attncheck import case, definition, formulas, pairs
 from attncheck.budget import Budget
 from attncheck.definition import Expected
 from attncheck.exchange import ExchangeError, read_arrays, write_arrays
+
+_FOLDER = re.compile(r"[0-9a-f]{16}")
+_FILE = re.compile(r"[0-9a-f]{64}(-[\w+-]+)?\.(safetensors|\d+)")
 
 LIMIT = 2**30
 """Bytes; when a run leaves more, the files that were read longest ago go."""
@@ -83,7 +87,7 @@ class Cache:
         """Removes what was read longest ago, all code's files counted, over LIMIT."""
         if self._folder is None or not self._folder.exists():
             return
-        files = [f for f in self._folder.parent.rglob("*.safetensors") if f.is_file()]
+        files = [f for f in self._folder.parent.glob("*/*") if _is_ours(f)]
         stats = sorted((f.stat().st_atime, f.stat().st_size, f) for f in files)
         excess = sum(size for _, size, _ in stats) - LIMIT
         for _, size, file in stats:
@@ -114,6 +118,11 @@ class Cache:
 
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / f"{name}.safetensors"
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether this module has written the file: its name and its folder's are hashes."""
+    return bool(_FOLDER.fullmatch(file.parent.name) and _FILE.fullmatch(file.name))
 
 
 @cache

@@ -148,7 +148,7 @@ class Case:
     def sha256(self) -> str:
         """Hash of all that a result depends on: the call, its arrays, their memory."""
         digest = hashlib.sha256()
-        head = [self.op, self.dtype, self.options, list(self.wants)]
+        head: list[Any] = [self.op, self.dtype, self.options, list(self.wants)]
         head += [dict(self.strides), self.compiled]
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name in sorted(self.inputs):

@@ -28,7 +28,6 @@ from attncheck.collect import collect
 from attncheck.exchange import (
     RESULTS,
     ExchangeError,
-    forget_results,
     write_cases,
 )
 from attncheck.judging import Folder, Judge
@@ -141,9 +140,7 @@ def run(
         for target in targets:
             name = target.replace("/", "-").replace(":", "-")
             folder = place / name if len(targets) > 1 else place
-            if not resume:
-                forget_results(folder)
-            _collect(target, chosen, folder, options, timeout, missing)
+            _collect(target, chosen, folder, options, resume, timeout, missing)
             folders.append(Folder.read(folder))
         report = _report(folders, profile, missing)
     _finish(report, output, json_file, html_file)
@@ -262,6 +259,7 @@ def _collect(
     chosen: list[Case],
     folder: Path,
     options: dict[str, str | None],
+    resume: bool,
     timeout: float,
     missing: str | None,
 ) -> None:
@@ -274,6 +272,7 @@ def _collect(
             options=options,
             model=missing is None
             and any(case.id.startswith("real/") for case in chosen),
+            resume=resume,
             timeout=timeout,
             progress=lambda done: progress.update(task, completed=done),
         )

@@ -4,6 +4,7 @@ A worker that dies or goes silent loses only the case that it was at: that case 
 result that says so, and a fresh worker goes on with the next.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from pathlib import Path
 
 from attncheck.case import Case
 from attncheck.exchange import (
+    LOADED,
     RESULTS,
     Result,
     append_result,
     pending,
+    repair,
     write_cases,
 )
 from attncheck.subject import SubjectError
@@ -36,6 +39,7 @@ def collect(
     *,
     options: Mapping[str, str | None] | None = None,
     model: bool = False,
+    resume: bool = False,
     timeout: float = 60.0,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
@@ -46,29 +50,34 @@ def collect(
         options: its keyword arguments.
         model: run the subject inside the real model as well, if it has multi-head
             attention.
+        resume: keep what the same subject had finished in this folder.
         timeout: seconds that one case may take, the import of the subject included.
         progress: called with the number of finished cases.
 
     Raises:
         SubjectError: the target cannot be judged.
+        ExchangeError: the folder holds somebody else's files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_cases(folder, cases)
     command = [sys.executable, "-m", "attncheck.worker", str(folder), target]
     command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
     command += ["--model"] if model else []
-    lost, subject = 0, {"name": target}
-    while before := pending(folder, cases):
-        ending = _run_worker(command, folder, timeout, progress)
-        left = pending(folder, cases)
+    lost, subject, before = 0, {"name": target}, len(cases)
+    begin = ["--begin", "resumed" if resume else "new"]
+    while True:
+        status, why = _run_worker([*command, *begin], folder, timeout, progress)
+        left, begin = pending(folder, cases), []
         if not left:
             return
-        lost = lost + 1 if len(left) == len(before) else 1
-        status, why = ending
+        lost = lost + 1 if len(left) == before else 1
+        before = len(left) - 1
         for case in left if lost == PATIENCE else left[:1]:
             result = Result(case.id, status, why, subject=subject, sha256=case.sha256)
             append_result(folder, result)
             why = f"not run: {PATIENCE} workers in a row were lost"
+        if lost == PATIENCE:
+            return
 
 
 def _run_worker(
@@ -82,8 +91,11 @@ def _run_worker(
     Raises:
         SubjectError: the target cannot be judged, or importing it ends the process.
     """
+    (folder / LOADED).unlink(missing_ok=True)
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        # Threads that wait for work leave the processors to those that have some.
+        env = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
         try:
             in_time = _watch(process, folder, timeout, progress)
         finally:
@@ -94,8 +106,9 @@ def _run_worker(
     status, message = _ending(process.returncode, in_time, timeout)
     if process.returncode == EXIT_SUBJECT:
         raise SubjectError(said)
-    if not (folder / RESULTS).exists():
+    if not (folder / LOADED).exists():
         raise SubjectError(f"while importing it, {message}; it last said: {said!r}")
+    repair(folder)
     return status, message
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from safetensors import SafetensorError
@@ -22,9 +23,14 @@ from attncheck.case import Case
 CASE_SCHEMA = "attncheck-case/1"
 STATUSES = ("done", "refused", "not applicable", "error", "crash", "timeout")
 CASES, RESULTS = "cases.jsonl", "results.jsonl"
-MODEL = "model.safetensors"
+MODEL = "results/real-model.safetensors"
 """The real model's sentence embeddings, where the subject was run inside it."""
 
+LOADED = "results/loaded"
+"""An empty file that a worker leaves when it has imported its subject."""
+
+FINISHED = ("done", "refused", "not applicable", "error")
+"""Statuses that a subject came to by itself; the others are worth another try."""
 
 _KEPT = ("id", "status", "message", "seconds", "subject")
 
@@ -53,7 +59,12 @@ class Result:
 
 
 def write_cases(folder: Path, cases: Iterable[Case]) -> None:
-    """Writes `cases.jsonl` and the arrays of every case."""
+    """Writes `cases.jsonl` and the arrays of every case.
+
+    Raises:
+        ExchangeError: the folder holds files of these names that are somebody else's.
+    """
+    _check_ours(folder)
     lines = []
     for case in cases:
         file = f"cases/{_file_name(case.id)}"
@@ -74,7 +85,7 @@ def read_cases(folder: Path) -> list[Case]:
         with _naming(place):
             if record["schema"] != CASE_SCHEMA:
                 raise ValueError(f"schema is {record['schema']!r}, not {CASE_SCHEMA!r}")
-            case = _case(record, read_arrays(folder / record["file"]))
+            case = _case(record, read_arrays(_inside(folder, record["file"])))
             if case.sha256 != record["sha256"]:
                 raise ValueError(f"case {case.id} was changed: its hash differs")
             cases.append(case)
@@ -112,30 +123,63 @@ def read_results(folder: Path) -> dict[str, Result]:
             if record["status"] not in STATUSES:
                 known = ", ".join(STATUSES)
                 raise ValueError(f"status is one of {known}, not {record['status']!r}")
-            arrays = read_arrays(folder / record["file"]) if record["file"] else {}
-            kept = {key: record[key] for key in _KEPT}
-            hashed = record.get("sha256", "")
-            result = Result(arrays=arrays, sha256=hashed, **kept)
-            results[result.id] = result
+            subject = record["subject"]
+            if not isinstance(subject, dict) or not (
+                subject == {} or "name" in subject
+            ):
+                raise TypeError("subject is an object with a name")
+            kept = {key: record[key] for key in _KEPT} | {
+                "seconds": float(record["seconds"]),
+                "arrays": _result_arrays(folder, record),
+                "sha256": record.get("sha256", ""),
+            }
+            results[record["id"]] = Result(**kept)
     return results
 
 
 def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
-    """The cases that have no result of theirs; a line cut short is removed."""
+    """The cases that have no result of theirs."""
     path = folder / RESULTS
-    if not path.exists():
-        return list(cases)
-    whole, newline, cut_short = path.read_bytes().rpartition(b"\n")
-    if cut_short:
-        path.write_bytes(whole + newline)
-    done = {record["id"]: record.get("sha256", "") for _, record in _lines(path)}
+    records = [record for _, record in _lines(path)] if path.exists() else []
+    done = {record["id"]: record.get("sha256", "") for record in records}
     return [case for case in cases if done.get(case.id) not in ("", case.sha256)]
 
 
-def forget_results(folder: Path) -> None:
-    """Removes what an earlier run left, so that none of it is taken for new."""
-    for name in (RESULTS, MODEL):
-        (folder / name).unlink(missing_ok=True)
+def begin(folder: Path, subject: Mapping[str, Any] | None) -> None:
+    """Makes a folder ready for a run.
+
+    What an earlier run left goes, so that none of it is taken for new; but if `subject`
+    is given, what the same subject had finished stays.
+    """
+    path = folder / RESULTS
+    records = [record for _, record in _lines(path)] if path.exists() else []
+    kept = [
+        json.dumps(record, ensure_ascii=False) + "\n"
+        for record in records
+        if record["subject"] == subject and record["status"] in FINISHED
+    ]
+    path.write_text("".join(kept), encoding="utf-8")
+    (folder / MODEL).unlink(missing_ok=True)
+
+
+def repair(folder: Path) -> None:
+    """Removes a line of results that was cut short."""
+    path = folder / RESULTS
+    if not path.exists():
+        return
+    whole, newline, tail = path.read_bytes().rpartition(b"\n")
+    if tail:
+        path.write_bytes(
+            whole + newline + (b"" if _is_cut_short(tail) else tail + b"\n")
+        )
+
+
+def _is_cut_short(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -201,12 +245,14 @@ def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     """The objects of a JSON-lines file, each with its place, `file:line`.
 
-    A last line without its newline was cut short by an interruption and is passed over.
+    A last result that an interruption cut short is passed over.
     """
     if not path.is_file():
         raise ExchangeError(f"{path.parent} holds no {path.name}")
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+    lines = path.read_bytes().split(b"\n")
+    if not lines[-1] or (path.name == RESULTS and _is_cut_short(lines[-1])):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
         place = f"{path}:{number}"
         with _naming(place):
             record = json.loads(line)
@@ -226,5 +272,32 @@ def _naming(place: str) -> Iterator[None]:
         raise ExchangeError(f"{place}: {error}") from error
 
 
+def _result_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return read_arrays(_inside(folder, record["file"])) if record["file"] else {}
+
+
+def _inside(folder: Path, file: str) -> Path:
+    """The path of a file that a record names, which lies in the folder.
+
+    Raises:
+        ValueError: it does not.
+    """
+    path = (folder / file).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"file {file!r} is outside of the folder")
+    return path
+
+
+def _check_ours(folder: Path) -> None:
+    """Raises ExchangeError before files that somebody else wrote are lost."""
+    cases, results = folder / CASES, folder / RESULTS
+    if results.exists() and not cases.exists():
+        raise ExchangeError(f"{folder} holds a {RESULTS} but no {CASES}: not ours")
+    if cases.exists():
+        first = next((record for _, record in _lines(cases)), {})
+        if first.get("schema", CASE_SCHEMA) != CASE_SCHEMA:
+            raise ExchangeError(f"{cases} is not ours: its schema is another")
+
+
 def _file_name(case_id: str) -> str:
-    return case_id.replace("/", "--") + ".safetensors"
+    return quote(case_id, safe="") + ".safetensors"

@@ -58,7 +58,10 @@ class Folder:
             if case.id in found and found[case.id].is_of(case)
         }
         said = [result.subject for result in results.values() if result.subject]
-        # Of a case that a worker was lost at, only the name is known.
+        # Where a worker was lost, only the name that was asked for is known.
+        names = {str(subject["name"]) for subject in said if len(subject) > 1}
+        if len(names) > 1:
+            raise ExchangeError(f"{path} mixes results of {', '.join(sorted(names))}")
         subject = max(said, key=len, default={"name": path.name})
         profile = subject.get("profile", DEFAULT_PROFILE)
         if profile not in PROFILES:

@@ -8,7 +8,7 @@ difference beyond what the budgets of both allow breaks the law.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from attncheck.budget import half_ulp, output_dtype
 from attncheck.case import AXES, Case
 from attncheck.definition import Expected, visible
 from attncheck.exchange import Result
+
+LARGE = 2.0**20
+"""A bias beside which float32 keeps few bits of a score."""
 
 EDITED = 1.5
 """What stands at blocked places instead; a number of every storage type."""
@@ -153,7 +156,7 @@ def _recipe(case: Case) -> str:
     return case.id.rpartition("/")[0]
 
 
-def _twin(law: str, why: str, case: Case, part: str = "", **changes) -> Case:
+def _twin(law: str, why: str, case: Case, part: str = "", **changes: Any) -> Case:
     """A case derived from `case`, whose predicate and memory are its own."""
     name = f"law-{law}/{_recipe(case)}{part and '-' + part}/{case.dtype}"
     changes = {"predicate": {}, "strides": {}} | changes
@@ -201,6 +204,14 @@ def _is_finite(case: Case) -> bool:
     return all(np.isfinite(array.astype(np.float64)).all() for array in arrays)
 
 
+def _can_be_split(case: Case) -> bool:
+    """Whether scores still count in a part of the keys that has only the lowest."""
+    if not _is_attention(case) or case.sizes["j"] < 2 or not _is_finite(case):
+        return False
+    bias = case.inputs.get("bias", np.zeros(1)).astype(np.float64)
+    return bool((np.abs(bias) < LARGE).all())
+
+
 # Run twice.
 
 
@@ -209,8 +220,9 @@ def _again(case: Case) -> list[Case]:
 
 
 def _compiled(case: Case) -> list[Case]:
-    same = {"predicate": case.predicate, "strides": case.strides}
-    return [_twin(*COMPILED, case, compiled=True, **same)]
+    predicate, strides = case.predicate, case.strides
+    twin = _twin(*COMPILED, case, predicate=predicate, strides=strides, compiled=True)
+    return [twin]
 
 
 def _same(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
@@ -268,34 +280,40 @@ def _merged(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
     """
     if not all({"output", "lse"} <= set(side.arrays) for side in (whole, *parts)):
         return
-    got = [part.arrays["lse"].astype(np.float64) for part in parts]
-    merged = np.logaddexp(*got)
+    merged = np.logaddexp(*(_float64(part, "lse") for part in parts))
+    error = _lse_error(parts)
+    growth = np.exp(2 * error)[..., None]
+    output, room = np.zeros(1), whole.room("output")
+    for part in parts:
+        values = _float64(part, "output")
+        output = output + _share(_float64(part, "lse"), merged) * values
+        off = (growth - 1) * np.abs(values) + growth * part.room("output")
+        room = room + _share(part.want.lse, whole.want.lse) * off
+    yield Pair("lse", _float64(whole, "lse"), merged, whole.room("lse") + error)
+    yield Pair("output", _float64(whole, "output"), output, room)
+
+
+def _float64(side: Side, name: str) -> np.ndarray:
+    return side.arrays[name].astype(np.float64)
+
+
+def _share(lse: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The weight of a part in its row, `b n i 1`; 0 where the row is empty."""
     with np.errstate(invalid="ignore"):
-        sizes = [np.where(np.isfinite(lse), np.abs(lse), 0) for lse in got]
-        error = np.maximum(*(_finite(part.room("lse")) for part in parts))
-        error = error + 4 * np.finfo(np.float64).eps * (1 + sum(sizes))
-        exact = [np.exp(part.want.lse - whole.want.lse) for part in parts]
-        weights = [np.exp(lse - merged) for lse in got]
-    outputs = [part.arrays["output"].astype(np.float64) for part in parts]
-    output = sum(_of_row(w) * o for w, o in zip(weights, outputs, strict=True))
-    rooms = [
-        np.expm1(2 * error)[..., None] * np.abs(o) + np.exp(2 * error)[..., None] * room
-        for o, room in zip(outputs, (p.room("output") for p in parts), strict=True)
-    ]
-    room = sum(_of_row(w) * r for w, r in zip(exact, rooms, strict=True))
-    lse = whole.arrays["lse"].astype(np.float64)
-    yield Pair("lse", lse, merged, whole.room("lse") + error)
-    got_output = whole.arrays["output"].astype(np.float64)
-    yield Pair("output", got_output, output, whole.room("output") + room)
+        weight = np.exp(lse - total)
+    return np.where(np.isnan(weight), 0.0, weight)[..., None]
 
 
-def _of_row(weight: np.ndarray) -> np.ndarray:
-    """A weight of every row, `b n i 1`; 0 where the row is empty."""
-    return np.where(np.isnan(weight), 0, weight)[..., None]
+def _lse_error(parts: Sequence[Side]) -> np.ndarray:
+    """How far any part's log-sum-exp may be off, the merge's roundings of it added."""
+    rounding = 4 * np.finfo(np.float64).eps
+    magnitude = sum(_finite(np.abs(_float64(part, "lse"))) for part in parts)
+    room = np.max([_finite(part.room("lse")) for part in parts], axis=0)
+    return room + rounding * (1 + magnitude)
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(array), array, 0)
+    return np.where(np.isfinite(array), array, 0.0)
 
 
 # Blocked entries edited.
@@ -305,7 +323,7 @@ def _unseen(case: Case) -> np.ndarray:
     """Keys that are blocked for every query of their key/value head, `b h j`."""
     seen, sizes = visible(case), case.sizes
     shape = sizes["b"], sizes["h"], sizes["g"] * sizes["i"], sizes["j"]
-    return ~seen.reshape(shape).any(axis=2)
+    return np.logical_not(np.any(seen.reshape(shape), axis=2))
 
 
 def _has_unseen(case: Case) -> bool:
@@ -388,7 +406,7 @@ LAWS = (
         SPLIT[0],
         "Two halves of the keys, merged by their log-sum-exps, are the whole.",
         SPLIT[1],
-        lambda case: _is_attention(case) and case.sizes["j"] > 1 and _is_finite(case),
+        _can_be_split,
         _halves,
         _merged,
         ("coincidence", "causal-square"),
@@ -409,7 +427,7 @@ LAWS = (
         lambda case: _is_attention(case) and case.sizes["b"] > 1,
         _last_alone,
         _alone,
-        ("coincidence",),
+        ("decode",),
     ),
     Law(
         ONES[0],
@@ -427,7 +445,7 @@ LAWS = (
         lambda case: True,
         _compiled,
         _same,
-        ("empty-rows-softcap",),
+        ("softcap-causal",),
         everywhere=False,
     ),
 )

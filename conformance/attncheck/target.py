@@ -80,11 +80,17 @@ def _imported(load: Callable[[], Any], place: str) -> Any:
 
 
 def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    """The module of a file, which finds its neighbours as `python FILE` would.
+
+    Its name is not the file's: a file may be called `torch.py`.
+    """
+    name = f"attncheck_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # a .py file always has one
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
+    sys.path.append(str(path.parent.resolve()))
     spec.loader.exec_module(module)
     return module
 
@@ -157,8 +163,9 @@ def _parameters(call: Callable, target: str) -> list[inspect.Parameter]:
 
 def _framework_of(call: Callable, target: str) -> str:
     """The framework that the target, or else its module, belongs to."""
-    root = target.partition(":")[0].partition(".")[0]
-    if root in frameworks.NAMES:
+    place = target.rpartition(":")[0]
+    root = place.partition(".")[0]
+    if root in frameworks.NAMES and not place.endswith(".py"):
         return root
     module = sys.modules.get(getattr(call, "__module__", ""))
     values = [call, *vars(module).values()] if module else [call]

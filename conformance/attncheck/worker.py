@@ -20,12 +20,14 @@ from safetensors import SafetensorError
 from attncheck import frameworks, minilm
 from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
 from attncheck.exchange import (
+    LOADED,
     MODEL,
-    RESULTS,
     Result,
     append_result,
+    begin,
     pending,
     read_cases,
+    repair,
     write_arrays,
 )
 from attncheck.subject import Subject, SubjectError, lacking, options
@@ -43,9 +45,10 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("framework", "accepts", "profile"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--model", action="store_true")
+    parser.add_argument("--begin", choices=("new", "resumed"))
     arguments = vars(parser.parse_args(argv))
     folder, target = arguments.pop("folder"), arguments.pop("target")
-    with_model = arguments.pop("model")
+    with_model, begins = arguments.pop("model"), arguments.pop("begin")
     with redirect_stdout(sys.stderr):  # a subject may print; results go to files
         try:
             subject = load(target, **arguments)
@@ -53,13 +56,20 @@ def main(argv: list[str] | None = None) -> int:
         except SubjectError as error:
             print(*str(error).split("\n"), file=sys.stderr)  # one line
             return EXIT_SUBJECT
-        (folder / RESULTS).touch()  # the subject is loaded: what follows is its doing
+        if begins:
+            begin(folder, described if begins == "resumed" else None)
+        (folder / LOADED).parent.mkdir(exist_ok=True)
+        (folder / LOADED).touch()  # what follows is the subject's doing
+        repair(folder)
         left = pending(folder, read_cases(folder))
         # Those that do not apply come first: workers lost in a row are then seen to be.
         for case in sorted(left, key=lambda case: lacking(subject, case) is None):
             _append(folder, run_case(subject, case, described))
         if with_model and subject.multi_head is not None:
-            write_arrays(folder / MODEL, {"embedding": _embedding(subject)})
+            # Of no sentence, it agrees with nothing: if the process ends in the model,
+            # or the subject raises, this is what is left.
+            write_arrays(folder / MODEL, {"embedding": np.zeros((0, 0), np.float32)})
+            write_arrays(folder / MODEL, {"embedding": embed_with(subject)})
     return 0
 
 
@@ -80,15 +90,6 @@ def _append(folder: Path, result: Result) -> None:
         append_result(
             folder, replace(result, status="error", message=message, arrays={})
         )
-
-
-def _embedding(subject: Subject) -> np.ndarray:
-    """`embed_with`; an array of no sentence, which agrees with nothing, on an error."""
-    try:
-        return embed_with(subject)
-    except Exception as error:
-        print(f"in the real model: {type(error).__name__}: {error}", file=sys.stderr)
-        return np.zeros((0, 0), np.float32)
 
 
 def embed_with(subject: Subject) -> np.ndarray:

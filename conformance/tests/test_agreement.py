@@ -131,26 +131,36 @@ def embedded(name, embedding):
     return Folder([], {}, {"name": name}, embedding)
 
 
-LIMIT = 1e-6
+LIMIT = 2.0**-20
+"""Exact beside 1, and less than 1e-5."""
 
 
 @pytest.fixture
 def model(monkeypatch):
     """The real model's own embedding and limit, made up."""
     monkeypatch.setattr(minilm, "available", lambda: None)
-    monkeypatch.setattr(minilm, "embed", lambda layer: np.zeros((2, 3)))
+    monkeypatch.setattr(minilm, "embed", lambda layer: np.ones((2, 3)))
     monkeypatch.setattr(minilm, "rounding", lambda count: LIMIT)
 
 
 @pytest.mark.usefixtures("model")
 def test_embeddings_are_compared_with_exact_attention_and_in_pairs():
-    here, there = np.zeros((2, 3)), np.zeros((2, 3))
-    here[1, 1], there[1, 1] = LIMIT, 2.5 * LIMIT
+    here, there = np.ones((2, 3)), np.ones((2, 3))
+    here[1, 1], there[1, 1] = 1 + LIMIT, 1 + 2.5 * LIMIT
     found = check_model([embedded("a", here), embedded("b", there)])
     exact = "float64 attention"
     passes = {(check.a, check.b): check.passes for check in found}
     assert passes == {("a", "b"): False, ("a", exact): True, ("b", exact): False}
     assert found[1].difference == LIMIT
+
+
+@pytest.mark.usefixtures("model")
+def test_no_more_than_a_hundred_thousandth_of_the_largest_entry_is_rounding(
+    monkeypatch,
+):
+    monkeypatch.setattr(minilm, "rounding", lambda count: 1.0)
+    limits = {check.limit for check in check_model([embedded("a", np.ones((2, 3)))])}
+    assert limits == {1e-5}
 
 
 @pytest.mark.usefixtures("model")

@@ -69,8 +69,9 @@ def test_a_broken_clause_fails_one_of_its_cases_in_every_dtype(copy, change):
 
 def test_the_unbroken_copy_passes_every_case(copy):
     whole = subject(copy)
+    own = [case for case in SMOKE if not case.compiled]  # NumPy has no compiler
     assert [
-        v.case.id for v in (judged(whole, c) for c in SMOKE) if v.status != "pass"
+        v.case.id for v in (judged(whole, c) for c in own) if v.status != "pass"
     ] == []
 
 

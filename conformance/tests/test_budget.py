@@ -1,11 +1,11 @@
 """The budget holds for legal implementations, and does not for wrong ones.
 
-The implementations are written here, in plain NumPy: small kernels with one accumulator
-type, every intermediate of which can be rounded as a profile allows, or broken.
+The implementations are those of `soundness/kernels.py`: plain NumPy with one
+accumulator type, whose intermediates can be rounded as a profile allows, or broken.
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import ml_dtypes
@@ -25,270 +25,17 @@ from attncheck.budget import (
 from attncheck.case import DTYPES, Case
 from attncheck.definition import expected
 
+from ..soundness.kernels import (
+    EAGER,
+    TENSOR_CORE,
+    WITH_DP,
+    Kernel,
+    run,
+    sequential,
+    tf32,
+)
+
 BF16 = np.dtype(ml_dtypes.bfloat16)
-
-# ---------------------------------------------------------------- implementations
-
-
-def product(a, b):
-    """a bᵀ over the last axis of both, by BLAS."""
-    return a @ b.T
-
-
-def sequential(a, b):
-    """The same, one term after the other."""
-    total = np.zeros((a.shape[0], b.shape[0]), a.dtype)
-    for term in range(a.shape[1]):
-        total = total + a[:, term, None] * b[None, :, term]
-    return total
-
-
-def tf32(a, b):
-    """The same, with both operands rounded to 11 significant bits."""
-    return product(*(nearest_tf32(x) for x in (a, b)))
-
-
-def nearest_tf32(x):
-    fraction, exponent = np.frexp(x.astype(np.float64))
-    return np.ldexp(np.rint(np.ldexp(fraction, 11)), exponent - 11).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One head's forward and backward in the accumulator's type.
-
-    `stored` names what is rounded to the storage type, as in `Profile`; `tile` keys at
-    a time with base-2 exponentials and a running maximum, or all at once; `split`
-    merges two halves of the keys by their log-sum-exp.
-    """
-
-    dot: object = product
-    tile: int | None = None
-    split: bool = False
-    stored: frozenset = frozenset()
-    rowsum: bool = False
-    """Whether D is the sum of weights times their gradients."""
-    normalised: bool = False
-    """Whether weights are divided by the row sum before they meet the values."""
-    flush: bool = False
-    scale_factor: float = 1.0
-    gain: float = 1.0
-    narrow: np.dtype | None = None
-    """A fault: the type that the logits are rounded to."""
-
-    def keep(self, x, name, dtype):
-        """`x` as it is kept: flushed, and rounded to storage if `name` is."""
-        if name in self.stored:
-            x = x.astype(dtype).astype(x.dtype)
-        if self.flush:
-            x = np.where(np.abs(x) < np.finfo(x.dtype).smallest_normal, 0, x)
-        return x.astype(x.dtype)
-
-    def row_sum(self, p):
-        """Σ over the keys, summed like products; but no operand is rounded for it."""
-        dot = product if self.dot is tf32 else self.dot
-        return dot(p, np.ones((1, p.shape[1]), p.dtype))
-
-
-@dataclass
-class Head:
-    """The arrays of one head, in the accumulator's type."""
-
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    mask: np.ndarray
-    kept: np.ndarray
-    d_out: np.ndarray
-    d_lse: np.ndarray
-    bias: np.ndarray | None
-    scale: float
-    cap: float | None
-    storage: np.dtype
-
-
-def logits_of(kernel, head):
-    """Raw scores, tanh and logits; blocked logits are −∞."""
-    acc = head.q.dtype.type
-    raw = kernel.keep(kernel.dot(head.q, head.k), "scores", head.storage)
-    x = kernel.keep(raw * acc(head.scale), "scores", head.storage)
-    tanh = np.zeros_like(x)
-    if head.cap is not None:
-        x = kernel.keep(x / acc(head.cap), "scores", head.storage)
-        tanh = kernel.keep(np.tanh(x), "scores", head.storage)
-        x = kernel.keep(tanh * acc(head.cap), "scores", head.storage)
-    if head.bias is not None:
-        x = kernel.keep(x + head.bias, "scores", head.storage)
-    if kernel.narrow is not None:
-        x = x.astype(kernel.narrow).astype(acc)
-    return raw, tanh, np.where(head.mask, x, acc(-np.inf))
-
-
-def attend_all(kernel, head, logits):
-    """Softmax over all keys at once; output before its rounding, and log-sum-exp."""
-    acc = logits.dtype.type
-    top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
-    empty = top == -np.inf
-    top = np.where(empty, acc(0), top)
-    p = np.exp(logits - top)
-    total = kernel.row_sum(p)
-    total = np.where(empty, acc(1), total)
-    used = p / total if kernel.normalised else p
-    used = kernel.keep(used, "weights", head.storage) * head.kept
-    if "scores" in kernel.stored:
-        used = kernel.keep(used, "weights", head.storage)
-    out = kernel.dot(used, head.v.T)
-    out = out if kernel.normalised else out / total
-    return out, np.where(empty, acc(-np.inf), top + np.log(total))[:, 0], p / total
-
-
-def attend_tiles(kernel, head, logits):
-    """Online softmax: exp2, log2(e) folded in, normalised after the product with V."""
-    acc = logits.dtype.type
-    log2e = acc(np.log2(np.e))
-    rows = logits.shape[0]
-    top, total = np.full((rows, 1), -np.inf, acc), np.zeros((rows, 1), acc)
-    out = np.zeros((rows, head.v.shape[1]), acc)
-    for j in range(0, logits.shape[1], kernel.tile):
-        tile = np.s_[:, j : j + kernel.tile]
-        new = np.maximum(top, logits[tile].max(axis=-1, keepdims=True))
-        safe = np.where(new == -np.inf, acc(0), new)
-        rescale = np.exp2((top - safe) * log2e)
-        p = np.exp2(logits[tile] * log2e - safe * log2e)
-        total = total * rescale + p.sum(axis=-1, keepdims=True, dtype=acc)
-        used = kernel.keep(p * head.kept[tile], "weights", head.storage)
-        out = out * rescale + kernel.dot(used, head.v[tile[1]].T)
-        top = new
-    empty = top == -np.inf
-    total = np.where(empty, acc(1), total)
-    ln2 = acc(np.log(2))
-    lse = np.where(empty, -np.inf, top + np.log2(total) * ln2).astype(acc)
-    safe = np.where(empty, acc(0), top)
-    return out / total, lse[:, 0], np.exp(logits - safe) / total
-
-
-def attend_split(kernel, head, logits):
-    """Two halves of the keys, merged by log-sum-exp."""
-    middle = logits.shape[1] // 2
-    parts = []
-    for part in (np.s_[:, :middle], np.s_[:, middle:]):
-        half = replace_head(head, v=head.v[part[1]], kept=head.kept[part])
-        parts.append(attend_all(replace(kernel, split=False), half, logits[part]))
-    logsums = np.stack([lse for _, lse, _ in parts], axis=1)
-    top = logsums.max(axis=1, keepdims=True)
-    top = np.where(top == -np.inf, logits.dtype.type(0), top)
-    share = np.exp(logsums - top)
-    total = share.sum(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        lse = (top + np.log(total))[:, 0]
-    share = share / np.where(total == 0, 1, total)
-    out = sum(share[:, n, None] * o for n, (o, _, _) in enumerate(parts))
-    p = np.concatenate([share[:, n, None] * w for n, (*_, w) in enumerate(parts)], 1)
-    return out, lse, p
-
-
-def replace_head(head, **changes):
-    return Head(**(vars(head) | changes))
-
-
-def forward(kernel, head):
-    raw, tanh, logits = logits_of(kernel, head)
-    attend = attend_split if kernel.split else attend_all
-    attend = attend_tiles if kernel.tile else attend
-    with np.errstate(under="ignore"):
-        out, lse, weights = attend(kernel, head, logits)
-    out = (out * out.dtype.type(kernel.gain)).astype(head.storage)
-    return raw, tanh, logits, weights, out, lse
-
-
-def backward(kernel, head, tanh, logits, out, lse):
-    """Weights from the saved log-sum-exp, D from the stored output or a row sum."""
-    acc = head.q.dtype.type
-    safe = np.where(lse == -np.inf, acc(0), lse)[:, None]
-    live = logits > -np.inf
-    p = np.exp(logits - safe)
-    if "scores" in kernel.stored:
-        # Unfused code goes back through the weights that it stored.
-        p = kernel.keep(p, "weights", head.storage)
-    dp = kernel.keep(kernel.dot(head.d_out, head.v), "d_weights", head.storage)
-    dp = kernel.keep(dp * head.kept, "d_weights", head.storage)
-    dp = np.where(live, dp, acc(0))
-    if kernel.rowsum:
-        mean = (p * dp).sum(axis=-1, keepdims=True, dtype=acc)
-    else:
-        mean = kernel.dot(head.d_out, out.astype(acc)).diagonal()[:, None]
-    ds = np.where(live, p * ((dp - mean) + head.d_lse[:, None]), acc(0))
-    ds = kernel.keep(ds, "scores", head.storage)
-    dx = ds if head.cap is None else ds * (1 - tanh * tanh)
-    dx = kernel.keep(dx * acc(head.scale), "d_logits", head.storage)
-    used = kernel.keep(p * head.kept, "weights", head.storage)
-    dbias = kernel.keep(ds, "d_logits", head.storage)
-    dq, dk = kernel.dot(dx, head.k.T), kernel.dot(dx.T, head.q.T)
-    return dq, dk, kernel.dot(used.T, head.d_out.T), dbias
-
-
-def heads_of(case, kernel):
-    """(index, head) for every head of the case."""
-    acc, shape = case.accumulation, [case.sizes[a] for a in "bnij"]
-
-    def full(name, default):
-        array = case.inputs.get(name, np.full((1, 1, 1, 1), default))
-        return np.broadcast_to(array, shape)
-
-    def cast(array):
-        return kernel.keep(array.astype(acc), "", acc)
-
-    factor = full("dropout_keep", True) / (1 - case.dropout_rate)
-    d_lse = case.inputs.get("d_lse", np.zeros(shape[:3]))
-    for b, n in np.ndindex(*shape[:2]):
-        h = n // case.sizes["g"]
-        yield (
-            (b, n, h),
-            Head(
-                q=cast(case.inputs["q"][b, n]),
-                k=cast(case.inputs["k"][b, h]),
-                v=cast(case.inputs["v"][b, h]),
-                mask=full("mask", True)[b, n],
-                kept=factor[b, n].astype(acc),
-                d_out=cast(case.inputs["d_out"][b, n]),
-                d_lse=d_lse[b, n].astype(acc),
-                bias=cast(full("bias", 0.0)[b, n]) if "bias" in case.inputs else None,
-                scale=case.scale_value * kernel.scale_factor,
-                cap=case.softcap,
-                storage=DTYPES[case.dtype],
-            ),
-        )
-
-
-def run(case, kernel):
-    """Every result of the case, in its own type, as float64 arrays."""
-    sizes, acc = case.sizes, case.accumulation
-
-    def zeros(axes):
-        return np.zeros([sizes[a] for a in axes], acc)
-
-    got = {n: zeros("bnij") for n in ("scores", "logits", "masked", "weights")}
-    got |= {"output": zeros("bnie"), "lse": zeros("bni"), "dq": zeros("bnid")}
-    got |= {"dk": zeros("bhjd"), "dv": zeros("bhje"), "dbias": zeros("bnij")}
-    for (b, n, h), head in heads_of(case, kernel):
-        raw, tanh, logits, weights, out, lse = forward(kernel, head)
-        dq, dk, dv, dbias = backward(kernel, head, tanh, logits, out, lse)
-        steps = {"scores": raw, "logits": logits, "masked": logits, "weights": weights}
-        steps |= {"output": out, "lse": lse, "dq": dq, "dbias": dbias}
-        for name, value in steps.items():
-            got[name][b, n] = value
-        for name, value in {"dk": dk, "dv": dv}.items():
-            eager = "scores" in kernel.stored and sizes["g"] > 1
-            stored = value.astype(head.storage).astype(acc) if eager else value
-            got[name][b, h] += stored
-    if "bias" in case.inputs:
-        shape = case.inputs["bias"].shape
-        axes = tuple(a for a in range(4) if shape[a] != got["dbias"].shape[a])
-        got["dbias"] = got["dbias"].sum(axis=axes, keepdims=True, dtype=acc)
-    else:
-        del got["dbias"]
-    return {n: v.astype(output_dtype(case, n)) for n, v in got.items()}
-
 
 # ------------------------------------------------------------------------- inputs
 
@@ -463,16 +210,12 @@ SEEDS = range(int(os.environ.get("ATTNCHECK_SEEDS", "1")))
 
 # ------------------------------------------------------------------- legal kernels
 
-TENSOR_CORE = frozenset({"weights", "d_logits"})
-WITH_DP = TENSOR_CORE | {"d_weights"}
-EAGER = WITH_DP | {"scores"}
-
 STRICT_KERNELS = {
     "naive": Kernel(rowsum=True),
     "naive, normalised before": Kernel(normalised=True),
     "sequential": Kernel(dot=sequential),
-    "online, tiles of 16": Kernel(tile=16),
-    "online, flushing": Kernel(tile=16, flush=True, dot=sequential),
+    "online, tiles of 16": Kernel(tile=16, base=2),
+    "online, flushing": Kernel(tile=16, base=2, flush=True, dot=sequential),
     "split": Kernel(split=True),
 }
 LEGAL = [
@@ -480,7 +223,10 @@ LEGAL = [
     *[("strict", "F64", k) for k in STRICT_KERNELS.values()],
     *[("strict", t, STRICT_KERNELS["naive"]) for t in ("BF16", "F16")],
     *[("strict", t, STRICT_KERNELS["online, tiles of 16"]) for t in ("BF16", "F16")],
-    *[("tensor-core", t, Kernel(tile=16, stored=TENSOR_CORE)) for t in ("BF16", "F16")],
+    *[
+        ("tensor-core", t, Kernel(tile=16, base=2, stored=TENSOR_CORE))
+        for t in ("BF16", "F16")
+    ],
     *[
         ("tensor-core", t, Kernel(normalised=True, rowsum=True, stored=TENSOR_CORE))
         for t in ("BF16", "F16")
@@ -494,7 +240,7 @@ LEGAL = [
         for t in ("BF16", "F16")
     ],
     ("tf32", "F32", Kernel(dot=tf32)),
-    ("tf32", "F32", Kernel(dot=tf32, tile=16)),
+    ("tf32", "F32", Kernel(dot=tf32, tile=16, base=2)),
 ]
 
 
@@ -507,8 +253,7 @@ def excess(case, kernel, profile):
     bounds = budget(case, want, profile)
     if is_void(case, want, bounds):
         return None
-    with np.errstate(all="ignore"):
-        got = run(case, kernel)
+    got = run(case, kernel)
     return {name: _excess(case, want, bounds, got, name) for name in got}
 
 
@@ -688,8 +433,7 @@ def test_heads_stored_before_their_sum_have_to_be_declared():
     case = make_case("uniform", "F16", h=1, g=7, j=3, i=5)
     kernel = Kernel(stored=frozenset({"scores"}))
     want, declared = expected(case), Profile(d_heads="storage")
-    with np.errstate(all="ignore"):
-        got = {"dv": run(case, kernel)["dv"]}
+    got = {"dv": run(case, kernel)["dv"]}
     for profile, fits in {PROFILES["strict"]: False, declared: True}.items():
         bounds = budget(case, want, profile)
         assert (_excess(case, want, bounds, got, "dv") <= 1) == fits
@@ -728,43 +472,6 @@ def multi_head_case(dtype="F32", **inputs):
     return Case(id="mha", clauses=(), why="", dtype=dtype, inputs=arrays | inputs)
 
 
-def run_multi_head(case, kernel, *, gain=1.0):
-    """Projections and merge in the accumulator, rounded once, at the end."""
-    acc = case.accumulation
-    a = {n: x.astype(acc) for n, x in case.inputs.items() if n != "mask"}
-
-    def project(x, kind):
-        w, bias = a[f"w_{kind}"], a[f"b_{kind}"]
-        flat = np.stack([kernel.dot(row, w.reshape(len(w), -1).T) for row in x])
-        return (
-            flat.reshape(*x.shape[:2], *w.shape[1:]).transpose(0, 2, 1, 3)
-            + bias[:, None]
-        )
-
-    sizes = case.sizes
-    q, k = project(a["x"], "q"), project(a["context"], "k")
-    v = project(a["context"], "v") * acc.type(gain)
-    inner = replace(
-        case,
-        dtype="F64" if case.dtype == "F64" else "F32",
-        inputs={
-            "q": q,
-            "k": k,
-            "v": v,
-            "mask": case.inputs["mask"],
-            "d_out": np.zeros((*q.shape[:3], sizes["e"]), acc),
-        },
-    )
-    got = run(inner, kernel)
-    heads = got["output"].transpose(0, 2, 1, 3).reshape(sizes["b"], sizes["i"], -1)
-    w_o = a["w_o"].reshape(-1, sizes["c"])
-    merged = np.stack([kernel.dot(row, w_o.T) for row in heads]) + a["b_o"]
-    names = ("scores", "logits", "masked", "weights", "lse")
-    return {n: got[n] for n in names} | {
-        "output": merged.astype(output_dtype(case, "output"))
-    }
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", STRICT_KERNELS, ids=str)
 def test_a_legal_multi_head_stays_inside(dtype, kernel):
@@ -772,10 +479,10 @@ def test_a_legal_multi_head_stays_inside(dtype, kernel):
     want = expected(case)
     bounds = budget(case, want, PROFILES["strict"])
     assert is_void(case, want, bounds) is None
-    got = run_multi_head(case, STRICT_KERNELS[kernel])
+    got = run(case, STRICT_KERNELS[kernel])
     for name in got:
         assert _excess(case, want, bounds, got, name) <= 1, name
-    wrong = run_multi_head(case, STRICT_KERNELS[kernel], gain=1.02)
+    wrong = run(case, replace(STRICT_KERNELS[kernel], gain=1.02))
     assert _excess(case, want, bounds, wrong, "output") > 1
 
 

@@ -105,7 +105,7 @@ def test_the_gain_is_that_of_weighted_least_squares():
     case = make_case(1)
     want = expected(case)
     one = sample(case, want, derive(case, want, PROFILE), PROFILE, output(case))
-    weight = np.sqrt(1 / one.variance)
+    weight = np.sqrt(1 / (one.variance + one.linear**2))
     y, e = (weight * one.expected).ravel(), (weight * one.error).ravel()
     slope = np.linalg.lstsq(y[:, None], e, rcond=None)[0][0]
     rows = ((e - slope * y) * y).reshape(one.error.shape).sum(axis=1)

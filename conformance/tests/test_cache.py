@@ -95,12 +95,25 @@ def test_a_place_that_cannot_be_written_costs_nothing_but_time(tmp_path):
 
 
 def test_over_the_limit_what_was_read_longest_ago_goes(tmp_path, monkeypatch):
-    kept = Cache(tmp_path / "code")
+    folder = tmp_path / ("0123456789abcdef")
+    kept = Cache(folder)
     for age, case in enumerate((RANDOM, STRUCTURED)):
         kept.keep_expected(case.sha256, expected(case))
-        os.utime(tmp_path / "code" / f"{case.sha256}.safetensors", (age, age))
-    sizes = [file.stat().st_size for file in tmp_path.rglob("*.safetensors")]
+        os.utime(folder / f"{case.sha256}.safetensors", (age, age))
+    sizes = [file.stat().st_size for file in folder.iterdir()]
     monkeypatch.setattr(cache_module, "LIMIT", sum(sizes) - 1)
     kept.prune()
-    assert not (tmp_path / "code" / f"{RANDOM.sha256}.safetensors").exists()
-    assert (tmp_path / "code" / f"{STRUCTURED.sha256}.safetensors").exists()
+    assert not (folder / f"{RANDOM.sha256}.safetensors").exists()
+    assert (folder / f"{STRUCTURED.sha256}.safetensors").exists()
+
+
+def test_nobody_elses_files_are_removed(tmp_path, monkeypatch):
+    theirs = tmp_path / "models" / "model.safetensors"
+    theirs.parent.mkdir()
+    theirs.write_bytes(b"weights")
+    kept = Cache(tmp_path / "0123456789abcdef")
+    kept.keep_expected(RANDOM.sha256, expected(RANDOM))
+    monkeypatch.setattr(cache_module, "LIMIT", 0)
+    kept.prune()
+    assert theirs.read_bytes() == b"weights"
+    assert list(kept._folder.iterdir()) == []

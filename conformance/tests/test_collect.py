@@ -133,7 +133,7 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path, target):
     lines = (run / RESULTS).read_text("utf-8").splitlines(keepends=True)
     first = json.loads(lines[0]) | {"message": "from before"}
     (run / RESULTS).write_text(json.dumps(first) + "\n" + lines[1][:20], "utf-8")
-    collect(target("zeros"), FEW, run)
+    collect(target("zeros"), FEW, run, resume=True)
     results = read_results(run)
     assert list(results) == [case.id for case in FEW]
     assert [r.message for r in results.values()] == ["from before", "", "", ""]

@@ -14,10 +14,11 @@ from attncheck.exchange import (
     ExchangeError,
     Result,
     append_result,
-    forget_results,
+    begin,
     pending,
     read_cases,
     read_results,
+    repair,
     write_arrays,
     write_cases,
 )
@@ -124,18 +125,30 @@ def test_a_line_that_was_cut_short_is_as_if_never_written(tmp_path):
     whole = (tmp_path / RESULTS).read_bytes()
     append_result(tmp_path, Result("ü", "refused"))
     torn = (tmp_path / RESULTS).read_bytes()
-    for length in range(len(whole), len(torn)):
+    for length in range(len(whole), len(torn) - 1):  # the last one lacks its end only
         (tmp_path / RESULTS).write_bytes(torn[:length])
         assert list(read_results(tmp_path)) == ["a"]
     left = pending(tmp_path, [named("a"), named("ü")])
     assert [case.id for case in left] == ["ü"]
+    repair(tmp_path)
     assert (tmp_path / RESULTS).read_bytes() == whole
+
+
+def test_a_last_line_that_only_lacks_its_end_counts(tmp_path):
+    append_result(tmp_path, Result("a", "refused"))
+    path = tmp_path / RESULTS
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert list(read_results(tmp_path)) == ["a"]
+    repair(tmp_path)
+    append_result(tmp_path, Result("b", "refused"))
+    assert list(read_results(tmp_path)) == ["a", "b"]
 
 
 def test_a_first_line_that_was_cut_short_leaves_nothing(tmp_path):
     (tmp_path / RESULTS).write_bytes(b'{"id": "a"')
     assert read_results(tmp_path) == {}
     assert [case.id for case in pending(tmp_path, [named("a")])] == ["a"]
+    repair(tmp_path)
     assert (tmp_path / RESULTS).read_bytes() == b""
 
 
@@ -152,12 +165,47 @@ def test_all_is_to_do_where_nothing_ran(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_forgotten_results_are_gone_and_cases_stay(tmp_path):
+ME, OTHER = {"name": "me", "version": "1"}, {"name": "me", "version": "2"}
+
+
+@pytest.mark.parametrize(
+    ("status", "by", "subject", "stays"),
+    [
+        ("refused", ME, ME, True),
+        ("refused", OTHER, ME, False),
+        ("crash", ME, ME, False),
+        ("timeout", ME, ME, False),
+        ("refused", ME, None, False),
+    ],
+)
+def test_a_run_begins_with_what_the_same_subject_had_finished(
+    tmp_path, status, by, subject, stays
+):
     write_cases(tmp_path, [make_case()])
-    append_result(tmp_path, Result("drawn/F32", "refused"))
-    forget_results(tmp_path)
-    cases = read_cases(tmp_path)
-    assert [case.id for case in pending(tmp_path, cases)] == ["drawn/F32"]
+    append_result(tmp_path, Result("drawn/F32", status, subject=by))
+    begin(tmp_path, subject)
+    left = pending(tmp_path, read_cases(tmp_path))
+    assert [case.id for case in left] == ([] if stays else ["drawn/F32"])
+
+
+def test_somebody_elses_files_are_not_overwritten(tmp_path):
+    (tmp_path / RESULTS).write_text('{"loss": 0.5}\n', "utf-8")
+    with pytest.raises(ExchangeError, match="not ours"):
+        write_cases(tmp_path, [make_case()])
+    (tmp_path / CASES).write_text('{"schema": "theirs/1"}\n', "utf-8")
+    with pytest.raises(ExchangeError, match="schema is another"):
+        write_cases(tmp_path, [make_case()])
+    assert "theirs/1" in (tmp_path / CASES).read_text("utf-8")
+
+
+@pytest.mark.parametrize("file", ["../stolen.safetensors", "/etc/passwd"])
+def test_a_record_names_files_of_its_folder_only(tmp_path, file):
+    write_cases(tmp_path, [make_case()])
+    path = tmp_path / CASES
+    record = json.loads(path.read_text("utf-8")) | {"file": file}
+    path.write_text(json.dumps(record) + "\n", "utf-8")
+    with pytest.raises(ExchangeError, match=r"cases\.jsonl:1: file .* outside"):
+        read_cases(tmp_path)
 
 
 def damage(folder, record):

@@ -129,6 +129,7 @@ def test_the_document_has_these_keys(report):
     for subject in report["subjects"]:
         assert subject.keys() == SUBJECT.keys() | {
             "conforms",
+            "laws",
             "counts",
             "dtypes",
             "measured",

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attncheck import frameworks
 from attncheck.case import DTYPES
 from attncheck.exchange import RESULTS, Result, append_result, read_results, write_cases
 from attncheck.subject import Subject
@@ -334,3 +335,53 @@ def test_a_subject_gets_the_bits_of_the_case(dtype):
         return zeros(q, k, v)
 
     assert run(case, call).status == "done"
+
+
+def test_a_subject_gets_arrays_in_the_memory_that_the_case_says():
+    case = CASES["memory-packed/F32"]
+
+    def call(q, k, v, **options):
+        _, n, i, d = q.shape
+        assert q.strides == tuple(4 * s for s in (i * 3 * n * d, d, 3 * n * d, 1))
+        return zeros(q, k, v)
+
+    assert run(case, call).status == "done"
+
+
+def test_a_case_for_a_compiler_is_not_applicable_where_there_is_none():
+    case = replace(PLAIN, compiled=True)
+    result = run(case)
+    assert (result.status, result.message) == (
+        "not applicable",
+        "numpy has no compiler here",
+    )
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """Gives NumPy a compiler, and takes it away again."""
+
+    def install(compiled):
+        monkeypatch.setattr(frameworks.adapter("numpy"), "compiled", compiled)
+
+    return install
+
+
+def test_a_case_for_a_compiler_goes_through_it(compiler):
+    compiler(lambda call: lambda *arrays, **options: call(*arrays, **options) + 1)
+    result = run(replace(PLAIN, compiled=True))
+    assert result.status == "done"
+    assert (result.arrays["output"] == 1).all()
+    assert not run(PLAIN).arrays["output"].any()
+
+
+def test_what_cannot_be_compiled_is_not_applicable_and_says_why(compiler):
+    def refuse(call):
+        raise TypeError("a branch on a value")
+
+    compiler(refuse)
+    result = run(replace(PLAIN, compiled=True))
+    assert (result.status, result.message) == (
+        "not applicable",
+        "cannot be compiled: TypeError: a branch on a value",
+    )

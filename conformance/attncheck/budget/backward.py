@@ -243,6 +243,7 @@ def _dbias_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     lost = unit.tiny + unit.small("ds")
     error = error + np.where(problem.live, lost, 0.0)
     summed = prod(problem.live.shape) // max(prod(shape), 1)
+    # A block of a single query does not tell whether its bias is that query's alone.
     if shape[2] == 1:
         summed = round(summed * problem.blocks)
     summing = gamma(summed - 1, unit.sum) if summed > 1 else 0.0

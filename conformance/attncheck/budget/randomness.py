@@ -126,7 +126,8 @@ def _many(live: np.ndarray) -> np.ndarray:
 
 def _repeats(values: np.ndarray, live: np.ndarray) -> bool:
     """Whether too many live values along the last axis are equal in float32."""
-    ordered = np.sort(np.where(live, values, np.inf).astype(np.float32), axis=-1)
+    with np.errstate(over="ignore"):  # beyond float32's range all are alike
+        ordered = np.sort(np.where(live, values, np.inf).astype(np.float32), axis=-1)
     new = np.isfinite(ordered)
     new[..., 1:] &= ordered[..., 1:] != ordered[..., :-1]
     return bool((_many(live) & (new.sum(-1) < DISTINCT * live.sum(-1))).any())

@@ -126,14 +126,21 @@ def pool(samples: Sequence[Sample]) -> Pooled:
 def _squares(one: Sample) -> np.ndarray:
     """error² / (variance + linear²) of all elements with random errors."""
     counted = one.variance > 0
-    return (one.error[counted] ** 2) / (one.variance + one.linear**2)[counted]
+    return (one.error[counted] ** 2) / _spread(one)[counted]
+
+
+def _spread(one: Sample) -> np.ndarray:
+    """variance + linear²; 1 where nothing is random.
+
+    Errors that may have a bias count in full: a number that is flushed to zero has lost
+    all of itself, which would pass for a gain of −1.
+    """
+    return np.where(one.variance > 0, one.variance + one.linear**2, 1.0)
 
 
 def _slope(samples: Sequence[Sample]) -> tuple[float, float]:
     """β = Σ w e y / Σ w y² and its standard error, rows being the clusters."""
-    weights = [
-        one.expected / np.where(one.variance > 0, one.variance, 1) for one in samples
-    ]
+    weights = [one.expected / _spread(one) for one in samples]
     pairs = list(zip(weights, samples, strict=True))
     projection = _joined([(w * one.error).sum(axis=-1) for w, one in pairs])
     norm = _joined([(w * one.expected).sum(axis=-1) for w, one in pairs])

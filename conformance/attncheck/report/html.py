@@ -24,6 +24,7 @@ def as_html(report: Mapping[str, Any]) -> str:
         "amount": words.amount,
         "element": words.element,
         "excess": words.excess,
+        "law": words.law,
         "shares": words.shares,
         "counts": words.counts,
     }

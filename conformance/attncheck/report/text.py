@@ -49,7 +49,7 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     version, profile = subject.get("version", ""), subject["profile"]
     yield f"[bold]{escape(subject['name'])}[/]  {escape(version)}  profile {profile}"
     for name, value in subject.get("conventions", {}).items():
-        yield f"  differs from the spec: {name} = {value}"
+        yield f"  differs from the spec: {name} = {escape(str(value))}"
     yield from _measured(subject)
     if subject["laws"]:
         yield f"  laws: {'; '.join(map(law, subject['laws']))}"
@@ -60,7 +60,7 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     if subject["clauses_not_judged"]:
         clauses = subject["clauses_not_judged"]
         more = f" and {len(clauses) - 8} more" if clauses[8:] else ""
-        yield f"  [red]clauses without a judged case: {', '.join(clauses[:8])}{more}[/]"
+        yield f"  [red]clauses without a judged case: {escape(', '.join(clauses[:8]))}{more}[/]"
     groups = _groups(subject["failures"])
     for failures in groups[:SHOWN_FAILURES]:
         yield from _failure_lines(failures)
@@ -113,7 +113,8 @@ def _dtypes(subject: Mapping[str, Any]) -> Table:
     for heading in ("dtype", "cases", "budget used", "by"):
         table.add_column(heading)
     for dtype, cell in subject["dtypes"].items():
-        table.add_row(dtype, counts(cell), share(cell["used"]), cell["used_by"] or "")
+        by = escape(cell["used_by"] or "")
+        table.add_row(dtype, counts(cell), share(cell["used"]), by)
     return table
 
 
@@ -144,7 +145,7 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> Table:
         cell = f"{share(row['worst'])}, {percent(row['bitwise'])}"
         pairs.setdefault((row["a"], row["b"]), {})[row["dtype"]] = cell
     for (a, b), cells in pairs.items():
-        table.add_row(f"{a}\n{b}", *(cells.get(dtype, "—") for dtype in dtypes))
+        table.add_row(escape(f"{a}\n{b}"), *(cells.get(dtype, "—") for dtype in dtypes))
     return table
 
 
@@ -155,7 +156,7 @@ def _model(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         word = "[green]pass[/]" if row["passes"] else "[red]FAIL[/]"
         numbers = amount(row["difference"]), amount(row["limit"])
-        table.add_row(row["a"], row["b"], *numbers, word)
+        table.add_row(escape(row["a"]), escape(row["b"]), *numbers, word)
     return table
 
 

@@ -90,7 +90,7 @@ RECIPES = (
         "A mask of the keys is applied to the queries.",
         COINCIDENCE,
         random_mask=True,
-        mask_axes="bnj",
+        mask_axes="bj",
     ),
     Recipe(
         "mask-shared-by-keys",
@@ -102,10 +102,9 @@ RECIPES = (
     ),
     Recipe(
         "mask-of-heads",
-        ("mask-broadcast-b", "mask-broadcast-i", "mask-broadcast-j"),
+        ("mask", "blocked-for-one-head"),
         "A mask that differs by head only is averaged over the heads of a group.",
         mask=lambda sizes: lambda b, n, i, j: n % 2 == 0,
-        mask_axes="n",
     ),
     Recipe(
         "mask-single",
@@ -127,7 +126,6 @@ RECIPES = (
         "The diagonal is blocked, or the key after it is visible.",
         COINCIDENCE,
         causal=upper_left,
-        mask_axes="ij",
     ),
     Recipe(
         "causal-upper-left",
@@ -270,7 +268,6 @@ RECIPES = (
         "The padding of the keys is applied to the queries, or to the heads.",
         COINCIDENCE,
         mask=lambda sizes: padding(lengths(sizes)),
-        mask_axes="bj",
     ),
     Recipe(
         "padding-empty",

@@ -1,7 +1,7 @@
 """Cases about whole multi-head attention: projections, context and merge."""
 
 from attncheck.suite.recipe import Recipe, lengths, upper_left
-from attncheck.suite.shapes import COINCIDENCE, PRIMES, SQUARE
+from attncheck.suite.shapes import COINCIDENCE, PRIMES
 from attncheck.suite.values import around, weight
 from attnref.spec import padding
 
@@ -12,7 +12,7 @@ CROSS = ("x", "context", *WEIGHTS)
 
 DRAW = dict.fromkeys(WEIGHTS, weight)
 
-SQUARE_MODEL = SQUARE._replace(c=10, m=10)
+NARROW_MODEL = COINCIDENCE._replace(c=10, m=10)
 PRIME_MODEL = PRIMES._replace(c=17, m=19)
 COINCIDENT_MODEL = COINCIDENCE._replace(c=4, m=4)
 
@@ -21,7 +21,7 @@ RECIPES = (
         "multi-head-self",
         ("project", "self-attention", "merge"),
         "The model width is split into heads without a transpose.",
-        SQUARE_MODEL,
+        NARROW_MODEL,
         arrays=SELF,
         draw=DRAW,
     ),
@@ -73,7 +73,7 @@ RECIPES = (
         "multi-head-padding",
         ("padding", "self-attention"),
         "The padding of the sequence is taken as its mask of queries.",
-        SQUARE_MODEL,
+        NARROW_MODEL,
         arrays=SELF,
         draw=DRAW,
         mask=lambda sizes: padding(lengths(sizes)),

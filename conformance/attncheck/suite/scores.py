@@ -249,7 +249,7 @@ RECIPES = (
         "The lowest number of float32 as bias becomes −∞ when a score is added, or the "
         "maximum taken off.",
         bias="bnij",
-        draw={"bias": from_set(np.finfo(np.float32).min, 0)},
+        draw={"bias": from_set(float(np.finfo(np.float32).min), 0)},
         edit=_first_key_unbiased,
         saturates=True,
     ),

@@ -31,9 +31,6 @@ COINCIDENCE = Shape(b=4, h=2, g=2, i=4, j=4, d=4, e=4)
 UNGROUPED = Shape(b=2, h=3, g=1, i=9, j=6, d=12, e=12)
 """No groups, more queries than keys, and a width whose root is not a power of two."""
 
-SQUARE = Shape(b=2, h=3, g=1, i=9, j=9, d=12, e=12)
-"""Self-attention, in multi-head cases."""
-
 DECODE = Shape(b=3, h=2, g=2, i=1, j=19, d=8, e=8)
 """One query at the end of a cache."""
 

@@ -171,10 +171,9 @@ RECIPES = (
         LONG,
     ),
     Recipe(
-        "multi-query-bias",
-        ("multi-query", "bias"),
+        "group-bias",
+        ("bias", "head-order"),
         "The bias of the first query head serves all heads of the group.",
-        LONG,
         bias="bnij",
         draw={"bias": around(0, 3)},
     ),

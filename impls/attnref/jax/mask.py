@@ -23,10 +23,26 @@ def mask_array(mask, sizes):
         return mask
     if isinstance(mask, Mask):
         mask.check(sizes)
-        mask = mask.bind(jnp.asarray)
+        mask = mask.bind(_carried)
     grids = jnp.ogrid[tuple(slice(sizes[axis]) for axis in patterns.LOGITS.split())]
     array = mask(*grids)
     check_mask("mask", array, sizes, jax.Array)
+    return array
+
+
+def _carried(values):
+    """What a predicate carries, in JAX, which has no 64-bit integers while x64 is off.
+
+    Raises:
+        ValueError: an integer that 32 bits do not hold would become another one.
+    """
+    array = jnp.asarray(values)
+    dtype = getattr(values, "dtype", array.dtype)
+    if dtype != array.dtype and (values != values.astype(array.dtype)).any():
+        raise ValueError(
+            f"a mask carries {dtype} values that {array.dtype} does not hold: they need "
+            "jax.config.update('jax_enable_x64', True)"
+        )
     return array
 
 
@@ -81,6 +97,4 @@ def seen_keys(mask, h):
         h: how many key/value heads there are.
     """
     seen = mask.any(axis=2)
-    return (
-        seen if seen.shape[1] == 1 else reduce(seen, "b (h g) j -> b h j", "any", h=h)
-    )
+    return seen if seen.shape[1] == 1 else reduce(seen, patterns.SEEN, "any", h=h)

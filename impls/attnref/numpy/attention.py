@@ -77,6 +77,7 @@ def attention(
     ).output
 
 
+@np.errstate(invalid="ignore")  # NaN is a result like any other
 def attention_steps(
     q,
     k,

@@ -11,6 +11,7 @@ from .mask import forget_blocked, mask_array
 from .scores import accumulate, apply_scale, contract, group, ungroup
 
 
+@np.errstate(invalid="ignore")  # NaN is a result like any other
 def attention_vjp(
     d_out,
     q,
@@ -42,6 +43,9 @@ def attention_vjp(
     Returns:
         (dq, dk, dv, dbias) in the shapes and the dtype of the arguments, rounded once.
         dbias is summed over the bias's broadcast axes, and None without a bias.
+
+    A query or an incoming gradient that is not finite, in a row with keys, is outside of
+    the spec: it may reach the gradients of keys that are blocked for it, as 0·NaN.
     """
     options = {"bias": bias, "scale": scale, "softcap": softcap}
     options |= {"dropout_rate": dropout_rate, "dropout_keep": dropout_keep}

@@ -58,6 +58,4 @@ def seen_keys(mask, h):
         h: how many key/value heads there are.
     """
     seen = mask.any(axis=2)
-    return (
-        seen if seen.shape[1] == 1 else reduce(seen, "b (h g) j -> b h j", "any", h=h)
-    )
+    return seen if seen.shape[1] == 1 else reduce(seen, patterns.SEEN, "any", h=h)

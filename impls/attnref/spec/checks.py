@@ -12,9 +12,12 @@ from typing import Any
 
 from attnref.spec import patterns
 from attnref.spec.axes import AXES, MAY_BE_EMPTY
+from attnref.spec.masks import causal, padding, prefix, segments, window
 
 Array = Any
 Sizes = dict[str, int]
+
+_PREDICATES = (causal, window, prefix, padding, segments)
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 
@@ -46,6 +49,11 @@ def check_attention(
         }
     )
     sizes["g"] = _group(sizes["n"], sizes["h"])
+    if any(mask is predicate for predicate in _PREDICATES):
+        raise TypeError(
+            f"`mask` is the function {mask.__name__}: call it, as in "
+            f"mask={mask.__name__}(…)"
+        )
     if mask is not None and not callable(mask):
         check_mask("mask", mask, sizes, array_type)
     if bias is not None:

@@ -17,6 +17,7 @@ LSE = "b n i"
 # Rearrangements: query heads n as (h g) and back.
 GROUP = "b (h g) i x -> b h g i x"
 UNGROUP = "b h g i x -> b (h g) i x"
+SEEN = "b (h g) j -> b h j"  # a reduction: seen by any query head of the group
 
 # Contractions, forward.
 PROJECT = "b i c, c n d -> b n i d"  # of a context: b j m, m h d -> b h j d

@@ -1,7 +1,8 @@
 """Attention in PyTorch: every step a function, gradients by autograd.
 
 Runs on the device of its tensors, under `torch.compile(fullgraph=True)` and under the
-transforms of `torch.func`.
+transforms of `torch.func`.  Autocast is off inside; call `backward()` outside of it, as
+PyTorch asks.  On CUDA, float32 products follow `torch.set_float32_matmul_precision`.
 """
 
 from .attend import apply_dropout, attend

@@ -63,6 +63,4 @@ def seen_keys(mask, h):
         h: how many key/value heads there are.
     """
     seen = mask.any(dim=2)
-    return (
-        seen if seen.shape[1] == 1 else reduce(seen, "b (h g) j -> b h j", "any", h=h)
-    )
+    return seen if seen.shape[1] == 1 else reduce(seen, patterns.SEEN, "any", h=h)

@@ -81,13 +81,16 @@ class MultiHeadAttention(nn.Module):
     """`multi_head_attention` as a module that owns its weights.
 
     Args:
-        params: `MultiHeadParams`; its tensors become parameters of the same names.
+        params: `MultiHeadParams`; copies of its tensors become parameters of the same
+            names.
     """
 
     def __init__(self, params):
         super().__init__()
         for name, tensor in params._asdict().items():
-            parameter = None if tensor is None else nn.Parameter(tensor)
+            parameter = (
+                None if tensor is None else nn.Parameter(tensor.detach().clone())
+            )
             self.register_parameter(name, parameter)
 
     @property

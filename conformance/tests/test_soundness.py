@@ -1,0 +1,71 @@
+"""Correct implementations are never called wrong, and wrong ones would be counted."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "conformance" / "soundness"
+EVIDENCE = sorted((ROOT / "docs" / "evidence").glob("soundness-*.json"))
+FOUND = [json.loads(path.read_text("utf-8")) for path in EVIDENCE]
+PAGE = (ROOT / "docs" / "soundness.md").read_text("utf-8")
+
+
+def python(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=FOLDER, capture_output=True, text=True
+    )
+
+
+def test_a_few_seeds_raise_no_false_alarm(tmp_path):
+    out = tmp_path / "evidence.json"
+    ended = python("run.py", "--framework=numpy", "--seeds=2", f"--out={out}")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(out.read_text("utf-8"))
+    assert found["false_alarms"] == 0
+    assert found["checks"] > 1000
+
+
+BROKEN = """
+import implementations, run
+from dataclasses import replace
+broken = replace(implementations.TILES, gain=1.05)
+table = implementations.KERNELS[("strict", ("F64", "F32", "BF16", "F16"))]
+table["naive"] = broken
+raise SystemExit(run.main(["--framework=numpy", "--seeds=1"]))
+"""
+
+
+def test_an_implementation_that_is_wrong_is_counted():
+    ended = python("-c", BROKEN)
+    assert ended.returncode == 1
+    assert "false alarm: naive plain@" in ended.stderr
+    assert re.search(r"[1-9]\d* false alarms", ended.stdout)
+
+
+@pytest.mark.parametrize("found", FOUND, ids=[path.stem for path in EVIDENCE])
+def test_the_evidence_has_no_false_alarm(found):
+    rows = found["implementations"]
+    assert found["checks"] == sum(row["checks"] for row in rows)
+    assert found["false_alarms"] == sum(row["false_alarms"] for row in rows) == 0
+    assert not any("error" in row["cases"] for row in rows)
+    for row in rows:
+        assert all(pooled["passes"] for pooled in row["pooled"].values()), row
+
+
+def test_there_is_as_much_evidence_as_the_page_says():
+    assert {path.stem.removeprefix("soundness-") for path in EVIDENCE} == {
+        "jax",
+        "numpy",
+        "torch",
+    }
+    assert sum(found["checks"] for found in FOUND) >= 100_000
+    assert max(found["seeds"] for found in FOUND) >= 200
+    for found in FOUND:
+        row = [found["seeds"], found["recipes"], found["cases"], found["checks"]]
+        assert " | ".join(f"{number:,}" for number in row) + " | 0 |" in PAGE
+    assert f"{sum(found['checks'] for found in FOUND):,} checks" in PAGE
