@@ -97,9 +97,7 @@ def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
         return []
     exact = (EXACT, minilm.embed(minilm.exact_attention))
     # What rounding explains, and never more than 1e-5 of the largest entry.
-    limit = min(
-        minilm.rounding(exact[1].size), 1e-5 * float(np.abs(exact[1]).max())
-    )
+    limit = min(minilm.rounding(exact[1].size), 1e-5 * float(np.abs(exact[1]).max()))
     return [
         ModelCheck(
             a,

@@ -121,7 +121,7 @@ class Cache:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether this module has written the file: its name and its folder's are hashes."""
+    """Whether this module wrote the file: its name and its folder's are hashes."""
     return bool(_FOLDER.fullmatch(file.parent.name) and _FILE.fullmatch(file.name))
 
 

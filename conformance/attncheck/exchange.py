@@ -294,7 +294,7 @@ def _check_ours(folder: Path) -> None:
     if results.exists() and not cases.exists():
         raise ExchangeError(f"{folder} holds a {RESULTS} but no {CASES}: not ours")
     if cases.exists():
-        first = next((record for _, record in _lines(cases)), {})
+        first: dict[str, Any] = next((record for _, record in _lines(cases)), {})
         if first.get("schema", CASE_SCHEMA) != CASE_SCHEMA:
             raise ExchangeError(f"{cases} is not ours: its schema is another")
 

@@ -60,7 +60,8 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     if subject["clauses_not_judged"]:
         clauses = subject["clauses_not_judged"]
         more = f" and {len(clauses) - 8} more" if clauses[8:] else ""
-        yield f"  [red]clauses without a judged case: {escape(', '.join(clauses[:8]))}{more}[/]"
+        words = escape(", ".join(clauses[:8]))
+        yield f"  [red]clauses without a judged case: {words}{more}[/]"
     groups = _groups(subject["failures"])
     for failures in groups[:SHOWN_FAILURES]:
         yield from _failure_lines(failures)

@@ -40,8 +40,8 @@ def _carried(values):
     dtype = getattr(values, "dtype", array.dtype)
     if dtype != array.dtype and (values != values.astype(array.dtype)).any():
         raise ValueError(
-            f"a mask carries {dtype} values that {array.dtype} does not hold: they need "
-            "jax.config.update('jax_enable_x64', True)"
+            f"a mask carries {dtype} values that {array.dtype} does not hold: they "
+            "need jax.config.update('jax_enable_x64', True)"
         )
     return array
 

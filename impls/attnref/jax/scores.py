@@ -18,7 +18,7 @@ def accumulate(x):
     """
     if x.dtype != jnp.float64:
         return x.astype(jnp.float32)
-    if not jax.config.jax_enable_x64:
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined, unused-ignore]
         raise ValueError(
             "float64 inputs need jax.config.update('jax_enable_x64', True): without it "
             "JAX computes in float32 and says nothing"

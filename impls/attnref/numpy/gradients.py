@@ -44,8 +44,8 @@ def attention_vjp(
         (dq, dk, dv, dbias) in the shapes and the dtype of the arguments, rounded once.
         dbias is summed over the bias's broadcast axes, and None without a bias.
 
-    A query or an incoming gradient that is not finite, in a row with keys, is outside of
-    the spec: it may reach the gradients of keys that are blocked for it, as 0·NaN.
+    A query or an incoming gradient that is not finite, in a row with keys, is outside
+    of the spec: as 0·NaN it may reach the gradients of keys that are blocked for it.
     """
     options = {"bias": bias, "scale": scale, "softcap": softcap}
     options |= {"dropout_rate": dropout_rate, "dropout_keep": dropout_keep}

@@ -34,8 +34,8 @@ def attention_vjp(
         (dq, dk, dv, dbias) in the shapes and the dtype of the arguments, rounded once.
         dbias is summed over the bias's broadcast axes, and None without a bias.
 
-    A query or an incoming gradient that is not finite, in a row with keys, is outside of
-    the spec: it may reach the gradients of keys that are blocked for it, as 0·NaN.
+    A query or an incoming gradient that is not finite, in a row with keys, is outside
+    of the spec: as 0·NaN it may reach the gradients of keys that are blocked for it.
     """
     options = {"scale": scale, "softcap": softcap}
     options |= {"dropout_rate": dropout_rate, "dropout_keep": dropout_keep}
@@ -48,6 +48,6 @@ def attention_vjp(
 
     arguments = (q, k, v) if bias is None else (q, k, v, bias)
     with without_autocast(q.device):
-        (_, lse), vjp = torch.func.vjp(forward, *arguments)
+        (_, lse), vjp = torch.func.vjp(forward, *arguments)  # type: ignore[misc, unused-ignore]
         gradients = vjp((d_out, torch.zeros_like(lse) if d_lse is None else d_lse))
     return gradients if bias is not None else (*gradients, None)
