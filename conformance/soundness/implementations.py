@@ -196,17 +196,17 @@ def torch() -> list[Implementation]:
 
     flash = sdpa("CPU flash", SDPBackend.FLASH_ATTENTION)
     math = sdpa("math", SDPBackend.MATH)
-    # Grouped heads are repeated: each head's own gradient is stored, then summed.
-    heads = Profile(d_heads="storage")
-    fast = Profile(
-        exp=2.0**-13, weights="storage", d_logits="storage", d_heads="storage"
+    fast = Profile(exp=2.0**-13, weights="storage", d_logits="storage")
+    stored = Known(
+        "dk and dv of grouped heads: each head's part is added to the sum in storage",
+        lambda case, name: name in ("dk", "dv") and case.sizes["g"] > 1,
     )
+    strict = PROFILES["strict"]
     return [
         room("torch"),
-        of_subject(math, PROFILES["strict"], "strict", EXACT, (POISON,)),
-        of_subject(math, heads, "strict, stored heads", HALF, (POISON,)),
-        of_subject(flash, PROFILES["strict"], "strict", EXACT, (POISON,)),
-        of_subject(flash, fast, "tensor-core, exp 2⁻¹³, stored heads", HALF, (POISON,)),
+        of_subject(math, strict, "strict", (*EXACT, *HALF), (POISON,)),
+        of_subject(flash, strict, "strict", EXACT, (POISON,)),
+        of_subject(flash, fast, "tensor-core, exp 2⁻¹³", HALF, (POISON, stored)),
     ]
 
 

@@ -43,7 +43,7 @@ SAMPLES = 24
 """Random cases whose statistics are pooled: they are kept whole."""
 
 ANY = "any result"
-"""The worst result of a case."""
+"""The worst result of a case, unless all that it has are exact."""
 
 
 @dataclass
@@ -176,7 +176,8 @@ def check(given: Given, one: Implementation, tally: Tally) -> None:
     verdict = judge(case, given.want, derived.bounds, result)
     judged = [f for f in verdict.findings if f.status != "not judged"]
     used = [count(given, one, tally, finding) for finding in judged]
-    tally.used[ANY] += [max(used)] if any(used) else []
+    if any(used):
+        tally.used[ANY].append(max(used))
     if derived.random:
         passed = (f.name for f in judged if f.status == "pass")
         collect(given, one, tally, {name: result.arrays[name] for name in passed})
