@@ -24,6 +24,9 @@ EVIDENCE = Path("docs/evidence")
 JUDGE = ("impls/attnref/spec", "conformance/attncheck", "constraints.txt")
 """What the results of every room depend on, beside the room itself."""
 
+SOUNDNESS_SEEDS = {"numpy": 200, "torch": 200, "jax": 32}
+"""How many draws of correct implementations are judged; JAX compiles for minutes."""
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -101,6 +104,20 @@ def certify(session: nox.Session) -> None:
     out = (EVIDENCE if cases == "smoke" else BUILD) / name
     command = ["python", "-m", "attncheck.certify", "--set", cases, "--out", str(out)]
     session.run(*command)
+
+
+@nox.session(default=False)
+@nox.parametrize("framework", list(SOUNDNESS_SEEDS))
+def soundness(session: nox.Session, framework: str) -> None:
+    """Judge correct implementations, none of which may fail; write the evidence."""
+    install(session, "check", framework)
+    install_groups(session, "plot")
+    out = EVIDENCE / f"soundness-{framework}.json"
+    seeds = f"--seeds={SOUNDNESS_SEEDS[framework]}"
+    command = ["python", "conformance/soundness/run.py", f"--framework={framework}"]
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # small arrays
+    session.run(*command, seeds, f"--out={out}", env=one_thread)
+    session.run("python", "conformance/soundness/plot.py")
 
 
 @nox.session

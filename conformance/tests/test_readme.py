@@ -16,7 +16,11 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def words(text):
-    """The words of a text, whatever the lines are; NumPy's version is this one's."""
+    """The words of a text, whatever the lines are; NumPy's version is this one's.
+
+    What is equal bit for bit depends on the machine, and is not shown.
+    """
+    text = re.sub(r"^ *laws:.*$", "", text, flags=re.MULTILINE)
     return re.sub(r"numpy [\d.]+", f"numpy {np.__version__}", text).split()
 
 

@@ -96,7 +96,7 @@ def _simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
         finding = verdict.first_failure
         place = RESULTS.index(finding.name) if finding else -1
         scores = math.prod(verdict.case.sizes[axis] for axis in "bnij")
-        return place, len(verdict.step or ""), scores
+        return place, bool(verdict.case.law), len(verdict.step or ""), scores
 
     return sorted(verdicts, key=order)
 

@@ -19,6 +19,7 @@ from attncheck.report.words import (
     real_model,
     share,
     shares,
+    was_judged,
 )
 
 SHOWN_FAILURES = 5
@@ -51,8 +52,9 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     for name, value in subject.get("conventions", {}).items():
         yield f"  differs from the spec: {name} = {escape(str(value))}"
     yield from _measured(subject)
-    if subject["laws"]:
-        yield f"  laws: {'; '.join(map(law, subject['laws']))}"
+    laws = [law(holding) for holding in subject["laws"] if was_judged(holding)]
+    if laws:
+        yield f"  laws: {'; '.join(laws)}"
     for broken in (place for holding in subject["laws"] for place in holding["broken"]):
         yield f"  [red]law broken[/]  {escape(broken)}"
     if subject["results_not_judged"]:

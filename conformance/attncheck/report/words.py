@@ -48,12 +48,17 @@ def element(finding: Mapping[str, Any]) -> str:
     return f"{text} (must be exact)" if math.isfinite(got) else text
 
 
+def was_judged(holding: Mapping[str, Any]) -> bool:
+    """Whether a law spoke of results that there are."""
+    return bool(holding["bitwise"] or holding["within"] or holding["broken"])
+
+
 def law(holding: Mapping[str, Any]) -> str:
     """`alone bitwise 3 of 4, within budget 1`: how a law holds."""
+    if not was_judged(holding):
+        return f"{holding['law']} not judged"
     broken, within = len(holding["broken"]), holding["within"]
     total = holding["bitwise"] + within + broken
-    if not total:
-        return f"{holding['law']} not judged"
     words = f"{holding['law']} bitwise {holding['bitwise']} of {total}"
     words += f", within budget {within}" if within else ""
     return words + (f", broken {broken}" if broken else "")
