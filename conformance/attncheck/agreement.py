@@ -10,6 +10,7 @@ from attncheck import minilm
 from attncheck.budget import half_ulp, output_dtype
 from attncheck.case import Case
 from attncheck.judging import Folder, Judge
+from attncheck.verdict import share
 
 EXACT = "float64 attention"
 """What the real model is compared with."""
@@ -63,8 +64,8 @@ def _agreement(
                 x, y = np.where(visible, x, 0), np.where(visible, y, 0)
             equal.append(np.array_equal(x, y, equal_nan=True))
             bounds = [judge.budget(case, one.profile).bounds[name] for one in (a, b)]
-            share = _share(x, y, bounds, output_dtype(case, name))
-            shares.append((share, f"{case.id} {name}"))
+            apart = _apart(x, y, bounds, output_dtype(case, name))
+            shares.append((apart, f"{case.id} {name}"))
     worst, where = max(shares)
     bitwise = float(np.mean(equal)) if equal else 0.0
     return Agreement(a.name, b.name, dtype, len(cases), bitwise, worst, where)
@@ -109,7 +110,7 @@ def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
     ]
 
 
-def _share(
+def _apart(
     x: np.ndarray, y: np.ndarray, bounds: Sequence[np.ndarray], dtype: np.dtype
 ) -> float:
     """The largest |x − y| as a share of both bounds and both final roundings."""
@@ -117,7 +118,4 @@ def _share(
         return np.inf
     with np.errstate(all="ignore"):
         rounding = half_ulp(np.maximum(abs(x), abs(y)), dtype)
-        share = np.abs(x - y) / (sum(bounds) + 2 * rounding)
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    share = np.where(same, 0.0, np.where(np.isnan(share), np.inf, share))
-    return float(share.max(initial=0.0))
+        return float(share(x, y, sum(bounds) + 2 * rounding).max(initial=0.0))

@@ -215,7 +215,8 @@ def compare(
     low, high = interval(want, bound, dtype)
     wide = got.astype(np.float64)
     legal = ((low <= wide) & (wide <= high)) | (np.isnan(wide) & np.isnan(want))
-    used = _share(wide, want, bound, dtype)
+    with np.errstate(all="ignore"):
+        used = share(wide, want, bound + half_ulp(np.abs(want) + bound, dtype))
     legal, used = legal | np.logical_not(where), np.where(where, used, 0)
     if not used.size:
         return Finding(name, "pass")
@@ -229,15 +230,13 @@ def compare(
     )
 
 
-def _share(
-    got: np.ndarray, want: np.ndarray, bound: np.ndarray, dtype: np.dtype
-) -> np.ndarray:
-    """|got − want| as a share of the bound and the final rounding."""
+def share(x: np.ndarray, y: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """|x − y| / room; 0 where they are the same, NaN included, and ∞ where only one is
+    not a number."""
     with np.errstate(all="ignore"):
-        room = bound + half_ulp(np.abs(want) + bound, dtype)
-        share = np.abs(got - want) / room
-    same = (got == want) | (np.isnan(got) & np.isnan(want))
-    return np.where(same, 0.0, np.where(np.isnan(share), np.inf, share))
+        found = np.abs(x - y) / room
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return np.where(same, 0.0, np.where(np.isnan(found), np.inf, found))
 
 
 def _element(
