@@ -1,6 +1,7 @@
 """`attncheck`, and `python -m attncheck`."""
 
 import sys
+import traceback
 from importlib.util import find_spec
 
 NEEDS = ("typer", "rich", "jinja2", "safetensors", "ml_dtypes", "platformdirs")
@@ -11,11 +12,16 @@ def main() -> None:
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
-        print(f"attncheck needs {names}: pip install 'attnref[check]'", file=sys.stderr)
+        how = "pip install 'attnref[check]', or '.[check]' in a clone"
+        print(f"attncheck needs {names}: {how}", file=sys.stderr)
         sys.exit(2)
     from attncheck.cli import app
 
-    app()
+    try:
+        app()
+    except Exception:  # status 1 is a verdict, and this is none
+        traceback.print_exc()
+        sys.exit(2)
 
 
 if __name__ == "__main__":

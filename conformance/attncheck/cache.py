@@ -87,8 +87,11 @@ class Cache:
         """Removes what was read longest ago, all code's files counted, over LIMIT."""
         if self._folder is None or not self._folder.exists():
             return
-        files = [f for f in self._folder.parent.glob("*/*") if _is_ours(f)]
-        stats = sorted((f.stat().st_atime, f.stat().st_size, f) for f in files)
+        stats = []
+        for file in filter(_is_ours, self._folder.parent.glob("*/*")):
+            with suppress(FileNotFoundError):  # another run may prune as well
+                stats.append((file.stat().st_atime, file.stat().st_size, file))
+        stats.sort()
         excess = sum(size for _, size, _ in stats) - LIMIT
         for _, size, file in stats:
             if excess <= 0:

@@ -135,6 +135,9 @@ def run(
     """Judge implementations in a worker process each."""
     options = {"framework": framework, "accepts": accepts, "profile": profile}
     with _usage_errors(), _place(out) as place:
+        if resume and out is None:
+            raise UsageError("--resume goes on in a folder: say which, with --out")
+        _check_places(json_file, html_file)
         chosen, missing = _chosen(set_name, dtype, case)
         folders = []
         for target in targets:
@@ -160,6 +163,7 @@ def judge(
 ) -> None:
     """Judge results that are files, of one subject or of several, and compare them."""
     with _usage_errors():
+        _check_places(json_file, html_file)
         read = [Folder.read(folder) for folder in folders]
         report = _report(read, profile, minilm.available())
     _finish(report, output, json_file, html_file)
@@ -242,6 +246,13 @@ def _chosen(
 def _progress() -> Progress:
     """A bar on stderr, with an estimate, where somebody looks at it."""
     return Progress(console=errors, transient=True, disable=not errors.is_terminal)
+
+
+def _check_places(*files: Path | None) -> None:
+    """Raises UsageError before a long run, not after it."""
+    for file in files:
+        if file is not None and not file.resolve().parent.is_dir():
+            raise UsageError(f"there is no folder for {str(file)!r}")
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def collect(
         SubjectError: the target cannot be judged.
         ExchangeError: the folder holds somebody else's files.
     """
+    folder = folder.resolve()  # a subject may change the directory
     folder.mkdir(parents=True, exist_ok=True)
     write_cases(folder, cases)
     command = [sys.executable, "-m", "attncheck.worker", str(folder), target]

@@ -18,6 +18,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from attncheck.case import RESULTS as RESULT_NAMES
 from attncheck.case import Case
 
 CASE_SCHEMA = "attncheck-case/1"
@@ -31,8 +32,6 @@ LOADED = "results/loaded"
 
 FINISHED = ("done", "refused", "not applicable", "error")
 """Statuses that a subject came to by itself; the others are worth another try."""
-
-_KEPT = ("id", "status", "message", "seconds", "subject")
 
 
 class ExchangeError(ValueError):
@@ -123,17 +122,20 @@ def read_results(folder: Path) -> dict[str, Result]:
             if record["status"] not in STATUSES:
                 known = ", ".join(STATUSES)
                 raise ValueError(f"status is one of {known}, not {record['status']!r}")
-            subject = record["subject"]
+            subject = record.get("subject", {})
             if not isinstance(subject, dict) or not (
                 subject == {} or "name" in subject
             ):
                 raise TypeError("subject is an object with a name")
-            kept = {key: record[key] for key in _KEPT} | {
-                "seconds": float(record["seconds"]),
-                "arrays": _result_arrays(folder, record),
-                "sha256": record.get("sha256", ""),
-            }
-            results[record["id"]] = Result(**kept)
+            results[record["id"]] = Result(
+                record["id"],
+                record["status"],
+                record.get("message", ""),
+                _result_arrays(folder, record),
+                float(record.get("seconds", 0)),
+                subject,
+                record.get("sha256", ""),
+            )
     return results
 
 
@@ -273,7 +275,13 @@ def _naming(place: str) -> Iterator[None]:
 
 
 def _result_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return read_arrays(_inside(folder, record["file"])) if record["file"] else {}
+    if not record.get("file"):
+        return {}
+    arrays = read_arrays(_inside(folder, record["file"]))
+    if unknown := sorted(set(arrays) - set(RESULT_NAMES)):
+        known = ", ".join(RESULT_NAMES)
+        raise ValueError(f"arrays are named {known}, not {', '.join(unknown)}")
+    return arrays
 
 
 def _inside(folder: Path, file: str) -> Path:

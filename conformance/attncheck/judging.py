@@ -177,9 +177,16 @@ class Judge:
             if not derived.random or is_void(case, want, derived.bounds):
                 continue
             for name, got in folder.results[case.id].arrays.items():
-                fits = got.size and got.shape == getattr(want, name).shape
-                if fits and name in derived.deviation and name not in STEPS:
+                if name in STEPS or name not in derived.deviation:
+                    continue
+                if _is_countable(got, getattr(want, name)):
                     given = case, want, derived, PROFILES[profile], got
                     key = case.dtype, name
                     samples.setdefault(key, []).append(sample(*given, name=name))
         return {key: pool(ones) for key, ones in samples.items()}
+
+
+def _is_countable(got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether errors can be pooled: there are some, and none is infinite."""
+    same = got.shape == want.shape and got.size > 0
+    return bool(same and np.isfinite(got[np.isfinite(want)]).all())

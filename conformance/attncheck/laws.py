@@ -110,7 +110,13 @@ def check(
         case, result = by_id.get(id), results.get(id)
         if case is None or result is None or result.status != "done":
             return None
-        return Side(case, expected(case), bounds(case), result.arrays)
+        want = expected(case)
+        arrays = {  # one of a wrong shape fails its own case
+            name: array
+            for name, array in result.arrays.items()
+            if array.shape == getattr(want, name).shape
+        }
+        return Side(case, want, bounds(case), arrays)
 
     found = []
     for law in (law for law in LAWS if law.name in groups):

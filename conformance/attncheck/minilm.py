@@ -67,10 +67,11 @@ class Model(NamedTuple):
 
 def available() -> str | None:
     """None if the model can be run here, else what is missing and how to get it."""
-    for module, command in NEEDS.items():
-        if find_spec(module) is None:
-            return f"{module} is not installed: {command}"
-    return None
+    missing = [module for module in NEEDS if find_spec(module) is None]
+    if not missing:
+        return None
+    commands = " && ".join(NEEDS[module] for module in missing)
+    return f"{' and '.join(missing)}: not installed: {commands}"
 
 
 def folder() -> Path:

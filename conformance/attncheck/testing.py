@@ -82,6 +82,8 @@ def assert_attention(
     options = {"scale": scale, "softcap": softcap, "dropout_rate": dropout_rate}
     given = {"q": q, "k": k, "v": v}
     call = _Call.read(given, mask, optional, options, profile, rows)
+    if got is None:
+        raise TypeError("there is no output to judge: `got` is None")
     results = {"output": got, "lse": lse}
     results |= dict(zip(GRADIENTS, grads, strict=False))
     arrays = {name: as_numpy(x) for name, x in results.items() if x is not None}

@@ -144,6 +144,13 @@ class Run:
         return {key: one for key, one in self.pooled.items() if not one.passes}
 
     @cached_property
+    def failing(self) -> list[str]:
+        """Clauses of which every case that was judged fails."""
+        judged = [v for v in self.verdicts if v.status in JUDGED]
+        passing = {c for v in judged if v.status == "pass" for c in v.case.clauses}
+        return sorted({c for v in judged for c in v.case.clauses} - passing)
+
+    @cached_property
     def unjudged(self) -> list[str]:
         """Clauses of which a case is applicable but none was judged."""
         applicable = [v for v in self.verdicts if v.status != "not applicable"]

@@ -5,12 +5,14 @@ stays in this one: whoever started it sees which case has no result.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -47,8 +49,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", action="store_true")
     parser.add_argument("--begin", choices=("new", "resumed"))
     arguments = vars(parser.parse_args(argv))
-    folder, target = arguments.pop("folder"), arguments.pop("target")
+    folder, target = arguments.pop("folder").resolve(), arguments.pop("target")
     with_model, begins = arguments.pop("model"), arguments.pop("begin")
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     with redirect_stdout(sys.stderr):  # a subject may print; results go to files
         try:
             subject = load(target, **arguments)
@@ -71,6 +74,13 @@ def main(argv: list[str] | None = None) -> int:
             write_arrays(folder / MODEL, {"embedding": np.zeros((0, 0), np.float32)})
             write_arrays(folder / MODEL, {"embedding": embed_with(subject)})
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after the one that started it and waits for it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def run_case(subject: Subject, case: Case, described: Mapping[str, Any]) -> Result:

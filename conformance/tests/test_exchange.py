@@ -250,7 +250,7 @@ BAD_RESULTS = {
         lambda f, r: r.update(status="ok"),
         f"one of {', '.join(STATUSES)}, not 'ok'",
     ),
-    "key": (lambda f, r: r.pop("seconds"), "'seconds' is missing"),
+    "key": (lambda f, r: r.pop("status"), "'status' is missing"),
     "no file": (lambda f, r: r.update(file="results/none"), "none cannot be read"),
     "damaged": (damage, "cannot be read"),
 }
@@ -292,4 +292,15 @@ def test_an_array_of_a_type_that_numpy_lacks_is_an_error(tmp_path):
     (file,) = (tmp_path / "results").iterdir()
     file.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
     with pytest.raises(ExchangeError, match="cannot be read"):
+        read_results(tmp_path)
+
+
+def test_an_implementer_may_say_no_more_than_what_counts(tmp_path):
+    (tmp_path / RESULTS).write_text('{"id": "a", "status": "refused"}\n', "utf-8")
+    assert read_results(tmp_path) == {"a": Result("a", "refused")}
+
+
+def test_an_array_of_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
+    append_result(tmp_path, Result("a", "done", arrays={"out": np.ones(2)}))
+    with pytest.raises(ExchangeError, match=r"results\.jsonl:1: .*output.*, not out"):
         read_results(tmp_path)

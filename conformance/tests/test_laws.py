@@ -202,3 +202,15 @@ def test_law_and_twin_are_kept_in_files(tmp_path):
         assert (after.law, after.twin) == (before.law, before.twin)
         assert after.compiled == before.compiled == (before.law == "compiled")
         assert after.sha256 == before.sha256
+
+
+def test_a_result_of_a_wrong_shape_is_its_own_cases_failure_and_no_laws():
+    chosen = [case for case in CASES if case.dtype == "F32" and "output" in case.wants]
+    results = {}
+    for case in chosen:
+        right = exact(case)
+        turned = {name: array[..., None] for name, array in right.arrays.items()}
+        results[case.id] = replace(right, arrays=turned)
+    holdings = check(chosen, results, expected, bounds_of)
+    assert {h.law for h in holdings} == set(NAMES)
+    assert not any(h.bitwise or h.within or h.broken for h in holdings)

@@ -170,7 +170,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch, module):
     command = minilm.NEEDS[module]
     monkeypatch.setattr(minilm, "NEEDS", {module: command})
     monkeypatch.setitem(sys.modules, module, None)
-    assert minilm.available() == f"{module} is not installed: {command}"
+    assert minilm.available() == f"{module}: not installed: {command}"
 
 
 def test_a_missing_model_is_an_error_that_says_so(monkeypatch):

@@ -135,6 +135,7 @@ def test_the_document_has_these_keys(report):
             "measured",
             "pooled",
             "results_not_judged",
+            "clauses_failing",
             "clauses_not_judged",
             "failures",
             "seconds",

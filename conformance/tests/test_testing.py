@@ -410,3 +410,9 @@ def test_no_queries_and_no_keys_are_a_call_like_others(i, j):
         results["lse"] -= np.inf
     judge(results, arrays)
     assert allowed(arrays).keys() == shapes.keys()
+
+
+def test_a_forgotten_return_is_not_right():
+    q, k, v = np.ones((3, 1, 1, 2, 4), np.float32)
+    with pytest.raises(TypeError, match="no output to judge"):
+        assert_attention(None, q, k, v)

@@ -9,7 +9,14 @@ import pytest
 
 from attncheck import frameworks
 from attncheck.case import DTYPES
-from attncheck.exchange import RESULTS, Result, append_result, read_results, write_cases
+from attncheck.exchange import (
+    LOADED,
+    RESULTS,
+    Result,
+    append_result,
+    read_results,
+    write_cases,
+)
 from attncheck.subject import Subject
 from attncheck.suite import cases
 from attncheck.worker import EXIT_SUBJECT, main, run_case
@@ -385,3 +392,30 @@ def test_what_cannot_be_compiled_is_not_applicable_and_says_why(compiler):
         "not applicable",
         "cannot be compiled: TypeError: a branch on a value",
     )
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
+    """The starter is killed while the subject hangs; its worker goes too."""
+    write_cases(tmp_path, [PLAIN])
+    (tmp_path / "hangs.py").write_text(
+        "import numpy\ndef f(q, k, v):\n    while True:\n        pass\n", "utf-8"
+    )
+    worker = f"'-m', 'attncheck.worker', {str(tmp_path)!r}, 'hangs.py:f'"
+    starter = (
+        "import subprocess, sys\n"
+        f"process = subprocess.Popen([sys.executable, {worker}])\n"
+        "print(process.pid, flush=True)\n"
+        "process.wait()\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", starter],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    pid = int(started.stdout.readline())
+    while not (tmp_path / LOADED).exists():  # the worker is at the case
+        assert started.poll() is None
+    started.kill()
+    # The worker holds the pipe: this waits for its end, and for no other.
+    assert started.communicate(timeout=60) == ("", None)

@@ -58,6 +58,7 @@ def _subject(run: Run) -> dict[str, Any]:
         ],
         "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
+        "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
         "failures": [_failure(verdict) for verdict in _simplest_first(failures)],
         "seconds": sum(verdict.seconds for verdict in run.verdicts),

@@ -19,8 +19,13 @@ from attncheck.report.words import (
     real_model,
     share,
     shares,
+    used,
     was_judged,
 )
+from attncheck.verdict import JUDGED
+
+ALIKE = 3
+"""Of a larger group of failures, what its simplest case is there for says little."""
 
 SHOWN_FAILURES = 5
 """Groups of alike failures that are shown; the JSON report has every case."""
@@ -40,7 +45,8 @@ def print_text(report: Mapping[str, Any], console: Console) -> None:
         console.print(_model(report["model"]))
     if report["model_missing"]:
         console.print(
-            f"[yellow]real model: not run: {escape(report['model_missing'])}[/]"
+            f"[yellow]real model: not run: {escape(report['model_missing'])}[/]",
+            soft_wrap=True,
         )
     for subject in report["subjects"]:
         console.print(_last_line(subject))
@@ -59,7 +65,10 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield f"  [red]law broken[/]  {escape(broken)}"
     if subject["results_not_judged"]:
         yield f"  not judged: {', '.join(subject['results_not_judged'])}"
-    if subject["clauses_not_judged"]:
+    if subject["clauses_failing"]:
+        words = escape(", ".join(subject["clauses_failing"]))
+        yield f"  [red]clauses of which every case fails: {words}[/]"
+    if subject["clauses_not_judged"] and subject["counts"].keys() & set(JUDGED):
         clauses = subject["clauses_not_judged"]
         more = f" and {len(clauses) - 8} more" if clauses[8:] else ""
         words = escape(", ".join(clauses[:8]))
@@ -69,6 +78,8 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield from _failure_lines(failures)
     if len(groups) > SHOWN_FAILURES:
         yield f"  … and {counted(len(groups) - SHOWN_FAILURES, 'more kind')} of failure"
+    if len(subject["failures"]) > len(groups):
+        yield "  [dim]every failing case: --html FILE, or --format json[/]"
 
 
 def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
@@ -76,13 +87,19 @@ def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
     others = [
         f"{dtype} {measured}"
         for dtype, measured in subject["measured"].items()
-        if measured not in (None, subject["profile"])
+        if measured not in (None, subject["profile"]) and _all_ran(subject, dtype)
     ]
     if others:
         yield f"  declared {subject['profile']}, measured: {', '.join(others)}"
     for one in subject["pooled"]:
         if not one["passes"] and not subject["failures"]:
             yield f"  [red]all cases together[/]: {excess(one)}"
+
+
+def _all_ran(subject: Mapping[str, Any], dtype: str) -> bool:
+    """Whether every case of the type that applies was computed."""
+    counted = subject["dtypes"].get(dtype, {"counts": {}})["counts"]
+    return not counted.keys() - {*JUDGED, "not applicable"}
 
 
 def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -108,7 +125,8 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"    {escape(element(first))}"
     if first and len(first["split"]) > 1:
         yield f"    the budget there: {shares(first['split'])}"
-    yield f"    [dim]this case is there for: {escape(simplest['why'])}[/]"
+    if simplest["status"] == "fail" and len(failures) <= ALIKE:
+        yield f"    [dim]this case is there for: {escape(simplest['why'])}[/]"
 
 
 def _dtypes(subject: Mapping[str, Any]) -> Table:
@@ -117,7 +135,7 @@ def _dtypes(subject: Mapping[str, Any]) -> Table:
         table.add_column(heading)
     for dtype, cell in subject["dtypes"].items():
         by = escape(cell["used_by"] or "")
-        table.add_row(dtype, counts(cell), share(cell["used"]), by)
+        table.add_row(dtype, counts(cell), used(cell), by)
     return table
 
 
@@ -129,7 +147,7 @@ def _table(report: Mapping[str, Any]) -> Table:
         table.add_column(heading)
     for subject in report["subjects"]:
         cells = [
-            f"{counts(cell)}\n{share(cell['used'])}" if cell else "—"
+            f"{counts(cell)}\n{used(cell)}" if cell else "—"
             for cell in map(subject["dtypes"].get, dtypes)
         ]
         real = real_model(report, subject["name"])

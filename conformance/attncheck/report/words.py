@@ -16,6 +16,11 @@ def share(used: float | str) -> str:
     return f"{100 * value:.1f} %" if value < 10 else f"{value:.2g} ×"
 
 
+def used(cell: Mapping[str, Any]) -> str:
+    """The share of the budget that a cell uses; — where nothing was judged."""
+    return share(cell["used"]) if cell["used_by"] else "—"
+
+
 def of_budget(used: float | str) -> str:
     """`37.0 % of the budget`, or `81 × the budget`."""
     words = share(used)
@@ -44,7 +49,8 @@ def element(finding: Mapping[str, Any]) -> str:
     got, want, ulps = (float(worst[key]) for key in ("got", "expected", "ulps"))
     text = f"{finding['name']}[{index}]: got {got:.9g}, expected {want:.9g}"
     if math.isfinite(float(finding["used"])):
-        return f"{text} ({ulps:.3g} ulps, {of_budget(finding['used'])})"
+        apart = f"{ulps:.3g} ulps, " if want else ""
+        return f"{text} ({apart}{of_budget(finding['used'])})"
     return f"{text} (must be exact)" if math.isfinite(got) else text
 
 
