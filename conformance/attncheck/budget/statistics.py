@@ -21,9 +21,6 @@ RMS_LIMIT = 1.15
 """Of pooled cases: of 512 rows with one independent error each the mean square scatters
 by √(2/512) = 6 % and its root by 3 %, so this is five standard deviations."""
 
-RMS_WARNING = 1.3
-"""Of one case, which has fewer rows."""
-
 ROWS = 512
 """The fewest rows that pooled statistics are judged by."""
 

@@ -10,9 +10,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 class Conventions:
     """The conventions of one code path of an implementation; the default is the spec.
 
-    One value describes one path (training and evaluation may differ).  An
-    implementation is judged against the conventions that it declares, and what differs
-    from the spec is shown beside the verdict.
+    One value describes one path (training and evaluation may differ).  What an
+    implementation declares to do differently is shown beside its verdict; it is judged
+    against the spec all the same.
 
     Raises:
         ValueError: a field holds a value that is not among its choices.

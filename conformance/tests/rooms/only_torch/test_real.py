@@ -47,9 +47,14 @@ def plain(params, x, mask):
     return merged + params["b_o"]
 
 
+def allowed(expected):
+    """What rounding explains, and never more than 1e-5 of the largest entry."""
+    return min(minilm.rounding(expected.size), 1e-5 * np.abs(expected).max())
+
+
 def test_the_encoder_is_that_of_transformers(expected):
     error = np.abs(minilm.embed(plain) - expected).max()
-    assert error <= minilm.rounding(expected.size)
+    assert error <= allowed(expected)
 
 
 def test_with_the_rooms_attention_too(room, expected):
@@ -60,4 +65,4 @@ def test_with_the_rooms_attention_too(room, expected):
         return room.numpy(room.multi_head_attention(params, x, mask=mask))
 
     error = np.abs(minilm.embed(attention_layer) - expected).max()
-    assert error <= minilm.rounding(expected.size)
+    assert error <= allowed(expected)
