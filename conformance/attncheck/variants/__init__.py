@@ -1,0 +1,79 @@
+"""Variants: planted faults, changed conventions and candidate diagnoses in one.
+
+A variant is a class that replaces some steps of `model.Model`: its name is its class's,
+its sentence the class's docstring.  Adding one is adding a class to a module here.
+"""
+
+import re
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from attncheck.case import Case
+from attncheck.variants import gradients, heads, masks, precision, scores, softmax
+from attncheck.variants.model import Model, rounded
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to compute something else than the spec says."""
+
+    name: str
+    sentence: str
+    """What it does, in words that end a report: one sentence."""
+    model: type[Model]
+
+    @property
+    def reference(self) -> str:
+        """Where it was seen in public: `owner/repo#number`; else nothing."""
+        return self.model.reference
+
+    @property
+    def convention(self) -> tuple[str, Any] | None:
+        """The field of `Conventions` that it changes, and to what, if it does."""
+        return self.model.convention
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it is the precision that differs, not the formula."""
+        return self.model.rounds
+
+    def results(self, case: Case) -> dict[str, np.ndarray]:
+        """What it makes of a case, in float64."""
+        with np.errstate(all="ignore"):
+            return self.model(case).results()
+
+    def run(self, case: Case, *, stores: bool = False) -> dict[str, np.ndarray]:
+        """What the case wants, each in its own type, as an implementation leaves it.
+
+        `stores`: with the roundings that the profile tensor-core allows.
+        """
+        with np.errstate(all="ignore"):
+            return rounded(case, self.model(case, stores=stores).results())
+
+
+def _of(module: ModuleType) -> list[Variant]:
+    return [
+        Variant(_kebab(name), " ".join((value.__doc__ or "").split()), value)
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+
+
+def _kebab(name: str) -> str:
+    """`MaskOfFirstHead` → `mask-of-first-head`; `In16Bits` → `in-16-bits`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d)", "-", name).lower()
+
+
+VARIANTS: tuple[Variant, ...] = tuple(
+    variant
+    for module in (masks, scores, softmax, heads, gradients, precision)
+    for variant in _of(module)
+)
+"""Formulas before precision; in a module, the more usual mistakes come first."""
+
+BY_NAME = {variant.name: variant for variant in VARIANTS}
