@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +54,20 @@ AXES: Mapping[str, str] = {
     "b_o": "c",
 }
 """Input → its axes."""
+
+MASKS = ("mask", "dropout_keep")
+BROADCAST = (*MASKS, "bias")
+"""Inputs whose axes may each be 1."""
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "attention": ("q", "k", "v"),
+    "multi_head_attention": ("x", "w_q", "w_k", "w_v", "w_o"),
+}
+OPTIONAL: Mapping[str, tuple[str, ...]] = {
+    "attention": (*BROADCAST, "d_out", "d_lse"),
+    "multi_head_attention": (*BROADCAST, "context", "b_q", "b_k", "b_v", "b_o"),
+}
+"""Operation → the inputs that it takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +135,13 @@ class Case:
         return sizes | {"c": c, "m": m}
 
     @property
+    def largest(self) -> int:
+        """Elements of the largest array on the way to a result; empty axes count."""
+        sizes = self.sizes
+        axes = [x for x in (*AXES.values(), "bnie") if set(x) <= sizes.keys()]
+        return max(math.prod(max(1, sizes[axis]) for axis in x) for x in axes)
+
+    @property
     def scale_value(self) -> float:
         """The factor on the raw scores, the default resolved."""
         return self.sizes["d"] ** -0.5 if self.scale is None else self.scale
@@ -156,3 +178,63 @@ class Case:
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(array.tobytes())
         return digest.hexdigest()
+
+
+def check_inputs(case: Case) -> None:
+    """Refuses inputs that are no call together.
+
+    Raises:
+        ValueError: an input too many or too few, or of another shape or type, or a
+            wanted result that there is not.
+    """
+    required, optional = REQUIRED[case.op], OPTIONAL[case.op]
+    for name in required:
+        if name not in case.inputs:
+            raise ValueError(f"{case.op} needs `{name}`")
+    for name, array in case.inputs.items():
+        if name not in required + optional:
+            raise ValueError(f"{case.op} takes no `{name}`")
+        if array.ndim != len(AXES[name]):
+            raise ValueError(f"`{name}` must have axes {AXES[name]}: {array.shape}")
+    if (case.dropout_rate > 0) != ("dropout_keep" in case.inputs):
+        raise ValueError("a dropout_rate above 0 and `dropout_keep` need each other")
+    values = case.inputs["v" if case.op == "attention" else "w_v"]
+    if not values.shape[1] or case.sizes["n"] != case.sizes["h"] * case.sizes["g"]:
+        raise ValueError("query heads must be a multiple of key/value heads")
+    for axis in set("nhgdecm") & case.sizes.keys():
+        if not case.sizes[axis]:
+            raise ValueError(f"axis {axis} must not be empty")
+    for name, array in case.inputs.items():
+        _check_input(case, name, array)
+    for name in case.wants:
+        if name not in _results(case):
+            raise ValueError(f"wants `{name}`, which such a call does not give")
+
+
+def _results(case: Case) -> tuple[str, ...]:
+    """All that can be wanted of a case."""
+    if case.op == "multi_head_attention":
+        return ("output",)
+    if not {"d_out", "d_lse"} & set(case.inputs):
+        return FORWARD
+    return RESULTS if "bias" in case.inputs else RESULTS[:-1]
+
+
+def _check_input(case: Case, name: str, array: np.ndarray) -> None:
+    full = tuple(case.sizes[axis] for axis in AXES[name])
+    fits = array.shape == full or (
+        name in BROADCAST
+        and all(
+            size in (1, other) for size, other in zip(array.shape, full, strict=True)
+        )
+    )
+    if not fits:
+        kind = ", each full or 1," if name in BROADCAST else ""
+        raise ValueError(f"`{name}` must be {full}{kind} but is {array.shape}")
+    dtype = DTYPES[case.dtype]
+    if name in MASKS:
+        dtype = np.dtype(bool)
+    if name == "d_lse":
+        dtype = case.accumulation
+    if array.dtype != dtype:
+        raise ValueError(f"`{name}` must be {dtype}, but is {array.dtype}")

@@ -6,23 +6,31 @@ a safetensors file of arrays for each result.  A result is on disk before its li
 so an interrupted run goes on where it was.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
+from attncheck.arrays import read_arrays, write_arrays
 from attncheck.case import RESULTS as RESULT_NAMES
-from attncheck.case import Case
+from attncheck.case import Case, check_inputs
+from attncheck.lines import (
+    LIMIT,
+    ExchangeError,
+    Line,
+    clean,
+    naming,
+    plain,
+    read,
+    shown,
+    written,
+)
+from attncheck.records import CASE, CASE_SCHEMA, RESULT, RESULT_SCHEMA, check
 
-CASE_SCHEMA = "attncheck-case/1"
-STATUSES = ("done", "refused", "not applicable", "error", "crash", "timeout")
 CASES, RESULTS = "cases.jsonl", "results.jsonl"
 MODEL = "results/real-model.safetensors"
 """The real model's sentence embeddings, where the subject was run inside it."""
@@ -33,9 +41,17 @@ LOADED = "results/loaded"
 FINISHED = ("done", "refused", "not applicable", "error")
 """Statuses that a subject came to by itself; the others are worth another try."""
 
+NOT_JUDGED = "not judged"
+"""The status of a result that cannot be read, which no line may say of itself."""
 
-class ExchangeError(ValueError):
-    """A file that does not say what it should; the message names file and line."""
+LARGEST = 2**26
+"""Elements of the largest array on the way to a result, of a case that is read."""
+
+HEADER = 2**20
+"""Bytes that a file of results may have beside its arrays."""
+
+LONGEST_MESSAGE = 4000
+"""Characters of a message; of a longer one, the first."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class Result:
 
     id: str
     status: str
-    """One of `STATUSES`."""
+    """One of `attncheck.records.STATUSES`, or `NOT_JUDGED`."""
     message: str = ""
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
@@ -52,9 +68,16 @@ class Result:
     sha256: str = ""
     """Hash of the case that was run; not every implementer writes it."""
 
-    def is_of(self, case: Case) -> bool:
-        """Whether the case is still the one that was run."""
-        return self.sha256 in ("", case.sha256)
+
+class Results(dict[str, Result]):
+    """Results by the id of their case."""
+
+    def __init__(
+        self, results: Mapping[str, Result], damage: Iterable[str] = ()
+    ) -> None:
+        super().__init__(results)
+        self.damage = tuple(damage)
+        """One sentence for each line that is of no case, or of nobody knows which."""
 
 
 def write_cases(folder: Path, cases: Iterable[Case]) -> None:
@@ -68,7 +91,7 @@ def write_cases(folder: Path, cases: Iterable[Case]) -> None:
     for case in cases:
         file = f"cases/{_file_name(case.id)}"
         write_arrays(folder / file, case.inputs)
-        lines.append(json.dumps(_case_record(case, file), ensure_ascii=False))
+        lines.append(written(_case_record(case, file)))
     (folder / CASES).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -76,25 +99,27 @@ def read_cases(folder: Path) -> list[Case]:
     """The cases of a folder, their hashes checked.
 
     Raises:
-        ExchangeError: no such file, a line that is no case, or arrays that are not
-            those that the line was written with.
+        ExchangeError: no such file, a line that is no case, two of one id, or arrays
+            that are not those that the line was written with.  A folder of which one
+            case is damaged is refused: what is left says less than it seems to.
     """
-    cases = []
-    for place, record in _lines(folder / CASES):
-        with _naming(place):
-            if record["schema"] != CASE_SCHEMA:
-                raise ValueError(f"schema is {record['schema']!r}, not {CASE_SCHEMA!r}")
+    cases: dict[str, Case] = {}
+    for line in read(folder / CASES):
+        record = line.record()
+        with naming(line.place):
+            check(record, CASE)
             case = _case(record, read_arrays(_inside(folder, record["file"])))
-            if case.sha256 != record["sha256"]:
-                raise ValueError(f"case {case.id} was changed: its hash differs")
-            cases.append(case)
-    return cases
+            if case.id in cases:
+                raise ValueError(f"case {case.id} is there twice")
+            cases[case.id] = case
+    return list(cases.values())
 
 
 def append_result(folder: Path, result: Result) -> None:
     """Adds one result: its arrays first, then its line."""
     file = f"results/{_file_name(result.id)}" if result.arrays else None
     record = {
+        "schema": RESULT_SCHEMA,
         "id": result.id,
         "status": result.status,
         "message": result.message,
@@ -106,61 +131,76 @@ def append_result(folder: Path, result: Result) -> None:
     }
     if file is not None:
         write_arrays(folder / file, result.arrays)
-    with (folder / RESULTS).open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+    # What a subject says may hold halves of characters, which no file can.
+    with (folder / RESULTS).open("a", encoding="utf-8", errors="replace") as lines:
+        lines.write(written(record) + "\n")
 
 
-def read_results(folder: Path) -> dict[str, Result]:
+def read_results(folder: Path, cases: Iterable[Case] | None = None) -> Results:
     """The results of a folder by case id; of two for a case, the later one.
 
+    A line that is damaged costs its own case only, which is then not judged, and says
+    why.
+
+    Args:
+        cases: whose results are wanted.  Those of other cases, or of other versions of
+            these, displace nothing and are not read.
+
     Raises:
-        ExchangeError: no such file, a line that is no result, or damaged arrays.
+        ExchangeError: no such file.
     """
-    results = {}
-    for place, record in _lines(folder / RESULTS):
-        with _naming(place):
-            if record["status"] not in STATUSES:
-                known = ", ".join(STATUSES)
-                raise ValueError(f"status is one of {known}, not {record['status']!r}")
-            subject = record.get("subject", {})
-            if not isinstance(subject, dict) or not (
-                subject == {} or "name" in subject
-            ):
-                raise TypeError("subject is an object with a name")
-            results[record["id"]] = Result(
-                record["id"],
-                record["status"],
-                record.get("message", ""),
-                _result_arrays(folder, record),
-                float(record.get("seconds", 0)),
-                subject,
-                record.get("sha256", ""),
-            )
-    return results
+    known = None if cases is None else {case.id: case for case in cases}
+    latest: dict[str, tuple[str, dict[str, Any]]] = {}
+    stale: dict[str, Result] = {}
+    damage, strangers = [], []
+    for line in _result_lines(folder):
+        try:
+            record = line.record()
+            with naming(line.place):
+                check(record, {"id": RESULT["id"]})
+        except ExchangeError as error:
+            damage.append(str(error))
+            continue
+        id, case = record["id"], (known or {}).get(record["id"])
+        if known is not None and case is None:
+            strangers.append(id)
+        elif case is not None and record.get("sha256", "") not in ("", case.sha256):
+            why = f"{line.place}: is of another version of the case: sha256 differs"
+            stale[id] = Result(id, NOT_JUDGED, why)
+        else:
+            latest[id] = line.place, record
+    if strangers:
+        names = ", ".join(map(shown, strangers[:3])) + ", …" * (len(strangers) > 3)
+        damage.append(f"{len(strangers)} results are of no case here: {names}")
+    results = {
+        id: _result(folder, place, record, (known or {}).get(id))
+        for id, (place, record) in latest.items()
+    }
+    return Results(stale | results, damage)
 
 
 def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
     """The cases that have no result of theirs."""
-    path = folder / RESULTS
-    records = [record for _, record in _lines(path)] if path.exists() else []
-    done = {record["id"]: record.get("sha256", "") for record in records}
-    return [case for case in cases if done.get(case.id) not in ("", case.sha256)]
+    done = {(record["id"], record.get("sha256", "")) for record in _records(folder)}
+    return [
+        case for case in cases if not done & {(case.id, ""), (case.id, case.sha256)}
+    ]
 
 
 def begin(folder: Path, subject: Mapping[str, Any] | None) -> None:
     """Makes a folder ready for a run.
 
     What an earlier run left goes, so that none of it is taken for new; but if `subject`
-    is given, what the same subject had finished stays.
+    is given, what the same subject had finished stays, if it can be read.
     """
-    path = folder / RESULTS
-    records = [record for _, record in _lines(path)] if path.exists() else []
     kept = [
-        json.dumps(record, ensure_ascii=False) + "\n"
-        for record in records
-        if record["subject"] == subject and record["status"] in FINISHED
+        written(record) + "\n"
+        for record in (() if subject is None else _records(folder))
+        if record.get("subject") == plain(subject)
+        and record["status"] in FINISHED
+        and _result(folder, "", record).status != NOT_JUDGED
     ]
-    path.write_text("".join(kept), encoding="utf-8")
+    (folder / RESULTS).write_text("".join(kept), encoding="utf-8")
     (folder / MODEL).unlink(missing_ok=True)
 
 
@@ -171,37 +211,8 @@ def repair(folder: Path) -> None:
         return
     whole, newline, tail = path.read_bytes().rpartition(b"\n")
     if tail:
-        path.write_bytes(
-            whole + newline + (b"" if _is_cut_short(tail) else tail + b"\n")
-        )
-
-
-def _is_cut_short(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return True
-    return False
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays as one safetensors file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    save_file(packed, path)
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file.
-
-    Raises:
-        ExchangeError: the file is missing or damaged.
-    """
-    try:
-        return load_file(path)
-    # AttributeError: a type that safetensors knows and NumPy does not.
-    except (OSError, SafetensorError, AttributeError) as error:
-        raise ExchangeError(f"{path} cannot be read: {error}") from error
+        end = tail + b"\n" if _holds_record(Line(str(path), tail)) else b""
+        path.write_bytes(whole + newline + end)
 
 
 def _case_record(case: Case, file: str) -> dict[str, Any]:
@@ -226,7 +237,15 @@ def _case_record(case: Case, file: str) -> dict[str, Any]:
 
 
 def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
-    return Case(
+    """The case of a record that says what it must.
+
+    Raises:
+        ValueError: it is no call, or not the one that the record was written for.
+    """
+    for name in record["inputs"]:
+        if name not in arrays:
+            raise ValueError(f"`{name}` is missing in its file")
+    case = Case(
         id=record["id"],
         clauses=tuple(record["clauses"]),
         why=record["why"],
@@ -237,62 +256,96 @@ def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
         dropout_rate=record["dropout_rate"],
         predicate=record["predicate"],
         wants=tuple(record["wants"]),
-        strides=record["strides"],
         compiled=record["compiled"],
         law=record["law"],
         twin=record["twin"],
     )
+    check_inputs(case)
+    if case.largest > LARGEST:
+        raise ValueError(f"an array on the way has {case.largest} elements: too many")
+    case = replace(case, strides=record["strides"])
+    if case.sha256 != record["sha256"]:
+        raise ValueError(f"case {case.id} was changed: its hash differs")
+    for key, value in _case_record(case, record["file"]).items():
+        if record[key] != value:
+            raise ValueError(f"'{key}' must be {value}, not {shown(record[key])}")
+    return case
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """The objects of a JSON-lines file, each with its place, `file:line`.
-
-    A last result that an interruption cut short is passed over.
-    """
-    if not path.is_file():
-        raise ExchangeError(f"{path.parent} holds no {path.name}")
-    lines = path.read_bytes().split(b"\n")
-    if not lines[-1] or (path.name == RESULTS and _is_cut_short(lines[-1])):
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        place = f"{path}:{number}"
-        with _naming(place):
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise TypeError(f"is a {type(record).__name__}, not an object")
-        yield place, record
+def _result_lines(folder: Path) -> Iterator[Line]:
+    """The lines of results; a last one that was cut short is passed over."""
+    for line in read(folder / RESULTS):
+        if line.is_ended or _holds_record(line):
+            yield line
 
 
-@contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """What is wrong with a line becomes one sentence that names the line."""
+def _records(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the lines say that can be read, where there are some."""
+    for line in _result_lines(folder) if (folder / RESULTS).exists() else ():
+        with suppress(ExchangeError):
+            record = line.record()
+            with naming(line.place):
+                check(record, RESULT)
+            yield record
+
+
+def _holds_record(line: Line) -> bool:
     try:
-        yield
-    except KeyError as error:
-        raise ExchangeError(f"{place}: {error} is missing") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ExchangeError(f"{place}: {error}") from error
+        line.record()
+    except ExchangeError:
+        return False
+    return True
 
 
-def _result_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _result(
+    folder: Path, place: str, record: Mapping[str, Any], case: Case | None = None
+) -> Result:
+    """The result that a line says, or one that is not judged and says why."""
+    try:
+        with naming(place):
+            check(record, RESULT)
+            arrays = _result_arrays(folder, record, case)
+    except ExchangeError as error:
+        return Result(record["id"], NOT_JUDGED, str(error))
+    return Result(
+        record["id"],
+        record["status"],
+        clean(record.get("message", ""))[:LONGEST_MESSAGE],
+        arrays,
+        float(record.get("seconds", 0)),
+        record.get("subject", {}),
+        record.get("sha256", ""),
+    )
+
+
+def _result_arrays(
+    folder: Path, record: Mapping[str, Any], case: Case | None
+) -> dict[str, np.ndarray]:
     if not record.get("file"):
         return {}
-    arrays = read_arrays(_inside(folder, record["file"]))
+    limit = LIMIT if case is None else HEADER + 8 * len(RESULT_NAMES) * case.largest
+    arrays = read_arrays(_inside(folder, record["file"]), limit)
     if unknown := sorted(set(arrays) - set(RESULT_NAMES)):
         known = ", ".join(RESULT_NAMES)
-        raise ValueError(f"arrays are named {known}, not {', '.join(unknown)}")
-    return arrays
+        raise ValueError(f"arrays are named {known}, not {shown(', '.join(unknown))}")
+    if case is None:
+        return arrays
+    return {name: arrays[name] for name in case.wants if name in arrays}
 
 
 def _inside(folder: Path, file: str) -> Path:
     """The path of a file that a record names, which lies in the folder.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it does not, links followed.
     """
-    path = (folder / file).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise ValueError(f"file {file!r} is outside of the folder")
+    try:
+        path = (folder / file).resolve()
+        is_inside = path.is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # a name too long, a circle of links
+        raise ValueError(f"file {shown(file)} cannot be followed: {error}") from error
+    if not is_inside:
+        raise ValueError(f"file {shown(file)} is outside of the folder")
     return path
 
 
@@ -302,7 +355,7 @@ def _check_ours(folder: Path) -> None:
     if results.exists() and not cases.exists():
         raise ExchangeError(f"{folder} holds a {RESULTS} but no {CASES}: not ours")
     if cases.exists():
-        first: dict[str, Any] = next((record for _, record in _lines(cases)), {})
+        first = next((line.record() for line in read(cases)), {})
         if first.get("schema", CASE_SCHEMA) != CASE_SCHEMA:
             raise ExchangeError(f"{cases} is not ours: its schema is another")
 

@@ -1,8 +1,10 @@
 """From a folder of cases and results to a run: the verdicts about one subject."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from attncheck.budget import (
     Sample,
     derive,
     is_void,
+    output_dtype,
     pool,
     sample,
     split,
@@ -23,12 +26,14 @@ from attncheck.case import STEPS, Case
 from attncheck.definition import Expected, expected
 from attncheck.exchange import (
     MODEL,
+    NOT_JUDGED,
     ExchangeError,
     Result,
     read_arrays,
     read_cases,
     read_results,
 )
+from attncheck.lines import shown, written
 from attncheck.subject import DEFAULT_PROFILE
 from attncheck.verdict import Run, Verdict, judge
 
@@ -43,33 +48,30 @@ class Folder:
     embedding: np.ndarray | None = None
     """`b c`: the real model's sentence embeddings; None where it was not run."""
 
+    damage: Sequence[str] = ()
+    """One sentence for each line of results that is of no case."""
+
     @classmethod
     def read(cls, path: Path) -> "Folder":
         """Reads a folder.
 
+        A result that is damaged, or of another subject than most, is not judged.
+
         Raises:
-            ExchangeError: it holds no cases or no results, or damaged ones, or results
+            ExchangeError: it holds no cases or no results, or damaged cases, or results
                 of a subject that claims a profile that is not known.
         """
-        cases, found = read_cases(path), read_results(path)
-        results = {
-            case.id: found[case.id]
-            for case in cases
-            if case.id in found and found[case.id].is_of(case)
-        }
-        said = [result.subject for result in results.values() if result.subject]
-        # Where a worker was lost, only the name that was asked for is known.
-        names = {str(subject["name"]) for subject in said if len(subject) > 1}
-        if len(names) > 1:
-            raise ExchangeError(f"{path} mixes results of {', '.join(sorted(names))}")
-        subject = max(said, key=len, default={"name": path.name})
+        cases = read_cases(path)
+        results = read_results(path, cases)
+        subject = _subject_of(results.values()) or {"name": path.name}
         profile = subject.get("profile", DEFAULT_PROFILE)
         if profile not in PROFILES:
             raise ExchangeError(
-                f"{path}: profile is one of {', '.join(PROFILES)}, not {profile!r}"
+                f"{path}: profile is one of {', '.join(PROFILES)}, not {shown(profile)}"
             )
-        arrays = read_arrays(path / MODEL) if (path / MODEL).exists() else {}
-        return cls(cases, results, subject, arrays.get("embedding"))
+        own = {id: _of_subject(result, subject) for id, result in results.items()}
+        embedding, why = _embedding(path)
+        return cls(cases, own, subject, embedding, (*results.damage, *why))
 
     @property
     def profile(self) -> str:
@@ -133,6 +135,7 @@ class Judge:
                 self.expected,
                 lambda case: self.budget(case, name).bounds,
             ),
+            damage=folder.damage,
         )
 
     def verdict(self, case: Case, folder: Folder, profile: str) -> Verdict:
@@ -179,14 +182,46 @@ class Judge:
             for name, got in folder.results[case.id].arrays.items():
                 if name in STEPS or name not in derived.deviation:
                     continue
-                if _is_countable(got, getattr(want, name)):
+                if _is_countable(case, name, got, getattr(want, name)):
                     given = case, want, derived, PROFILES[profile], got
                     key = case.dtype, name
                     samples.setdefault(key, []).append(sample(*given, name=name))
         return {key: pool(ones) for key, ones in samples.items()}
 
 
-def _is_countable(got: np.ndarray, want: np.ndarray) -> bool:
+def _subject_of(results: Iterable[Result]) -> Mapping[str, Any]:
+    """What most results say of who made them; nothing where none says."""
+    said = [result.subject for result in results if result.subject]
+    # Where a worker was lost, only the name that was asked for is known.
+    said = [subject for subject in said if len(subject) > 1] or said
+    counts = Counter(map(written, said))
+    return max(said, key=lambda subject: counts[written(subject)], default={})
+
+
+def _of_subject(result: Result, subject: Mapping[str, Any]) -> Result:
+    """The result, not judged if another made it, or it claims another profile."""
+    theirs = result.subject
+    if len(theirs) < 2 <= len(subject) or not theirs:
+        return result
+    for key in ("name", "profile"):
+        if theirs.get(key) != subject.get(key):
+            why = f"its {key} is {theirs.get(key)}, that of most is {subject.get(key)}"
+            return Result(result.id, NOT_JUDGED, why)
+    return result
+
+
+def _embedding(path: Path) -> tuple[np.ndarray | None, list[str]]:
+    """The real model's embeddings, of no sentence where they are damaged, and why."""
+    if not (path / MODEL).exists():
+        return None, []
+    try:
+        arrays = read_arrays(path / MODEL)
+    except ExchangeError as error:
+        return np.zeros((0, 0)), [str(error)]
+    return arrays.get("embedding"), []
+
+
+def _is_countable(case: Case, name: str, got: np.ndarray, want: np.ndarray) -> bool:
     """Whether errors can be pooled: there are some, and none is infinite."""
-    same = got.shape == want.shape and got.size > 0
-    return bool(same and np.isfinite(got[np.isfinite(want)]).all())
+    same = got.shape == want.shape and got.dtype == output_dtype(case, name)
+    return bool(same and got.size and np.isfinite(got[np.isfinite(want)]).all())

@@ -122,10 +122,20 @@ def check(
     for law in (law for law in LAWS if law.name in groups):
         outcomes = {
             parts[0].id: _outcome(law, side(twin), [side(part.id) for part in parts])
+            if _are_derived(law, by_id.get(twin), parts)
+            else "not judged"
             for twin, parts in groups[law.name].items()
         }
         found.append(_holding(law, outcomes))
     return found
+
+
+def _are_derived(law: Law, case: Case | None, parts: Sequence[Case]) -> bool:
+    """Whether these are the cases, all of them, that the law derives from `case`."""
+    if case is None or not law.applies(case):
+        return False
+    derived = sorted(twin.sha256 for twin in law.derive(case))
+    return derived == sorted(part.sha256 for part in parts)
 
 
 def _outcome(law: Law, whole: Side | None, parts: Sequence[Side | None]) -> str:

@@ -125,6 +125,8 @@ class Run:
     """(dtype, result) → statistics of all random cases together."""
     laws: Sequence[Holding] = ()
     """How far related results are related as they must be."""
+    damage: Sequence[str] = ()
+    """One sentence for each line of results that is of no case."""
 
     @cached_property
     def conforms(self) -> bool:

@@ -1,6 +1,7 @@
 """Cases and results are the same after a journey through files, or a clear error."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -9,19 +10,22 @@ import pytest
 from attncheck.case import DTYPES, Case
 from attncheck.exchange import (
     CASES,
+    NOT_JUDGED,
     RESULTS,
-    STATUSES,
     ExchangeError,
     Result,
     append_result,
     begin,
     pending,
+    read_arrays,
     read_cases,
     read_results,
     repair,
     write_arrays,
     write_cases,
 )
+from attncheck.lines import Line
+from attncheck.records import STATUSES
 
 SPECIAL = [0.0, -0.0, 1.0, -np.inf, np.inf, np.nan]
 
@@ -38,9 +42,14 @@ def make_case(dtype="F32", name="drawn", keys=3, **options):
         "k": normal(1, 1, keys, 6),
         "v": normal(1, 1, keys, 5),
         "mask": rng.random((1, 1, 2, keys)) < 0.5,
-        "d_lse": rng.normal(size=(1, 2, 2)).astype(np.float32),
+        "bias": normal(1, 2, 1, keys),
+        "d_lse": rng.normal(size=(1, 2, 2)).astype(
+            np.float64 if dtype == "F64" else np.float32
+        ),
     }
     inputs["q"][0, 0, 0] = SPECIAL
+    if options.get("dropout_rate"):
+        inputs["dropout_keep"] = rng.random((1, 2, 2, keys)) < 0.5
     return Case(f"{name}/{dtype}", ("mask",), "Why — “so”.", dtype, inputs, **options)
 
 
@@ -222,16 +231,23 @@ def grow(folder, record):
 BAD_CASES = {
     "schema": (
         lambda f, r: r.update(schema="attncheck-case/9"),
-        "schema is 'attncheck-case/9'",
+        "'schema' must be attncheck-case/1, not 'attncheck-case/9'",
     ),
     "no schema": (lambda f, r: r.pop("schema"), "'schema' is missing"),
     "hash": (lambda f, r: r.update(scale=0.5, scale_is_default=False), "hash differs"),
     "arrays": (grow, "hash differs"),
     "key": (lambda f, r: r.pop("wants"), "'wants' is missing"),
-    "array": (lambda f, r: r["inputs"].append("bias"), "'bias' is missing"),
+    "array": (
+        lambda f, r: r["inputs"].append("d_out"),
+        "`d_out` is missing in its file",
+    ),
     "no file": (lambda f, r: r.update(file="cases/none"), "none cannot be read"),
     "damaged": (damage, "cannot be read"),
-    "type": (lambda f, r: r.update(clauses=None), "NoneType"),
+    "type": (lambda f, r: r.update(clauses=None), "'clauses' must be a list of texts"),
+    "sizes": (lambda f, r: r["sizes"].update(j=9), "'sizes' must be {'b': 1"),
+    "scale": (lambda f, r: r.update(scale=2), "'scale' must be 0.408"),
+    "op": (lambda f, r: r.update(op="multi_head_attention"), "'op' must be attention"),
+    "twice": (lambda f, r: r.update(id="drawn/F32"), "case drawn/F32 is there twice"),
 }
 
 
@@ -246,34 +262,191 @@ def test_a_bad_case_is_an_error_that_names_file_and_line(tmp_path, change, says)
 
 
 BAD_RESULTS = {
+    "schema": (
+        lambda f, r: r.update(schema="attncheck-result/2"),
+        "'schema' must be attncheck-result/1, not 'attncheck-result/2'",
+    ),
     "status": (
         lambda f, r: r.update(status="ok"),
-        f"one of {', '.join(STATUSES)}, not 'ok'",
+        f"'status' must be one of {', '.join(STATUSES)}, not 'ok'",
     ),
     "key": (lambda f, r: r.pop("status"), "'status' is missing"),
     "no file": (lambda f, r: r.update(file="results/none"), "none cannot be read"),
     "damaged": (damage, "cannot be read"),
+    "name": (
+        lambda f, r: write_arrays(f / r["file"], {"out": np.ones(2)}),
+        "arrays are named scores, logits",
+    ),
 }
 
 
+@pytest.fixture
+def two_results(tmp_path):
+    """Two cases and the results of both."""
+    chosen = [make_case(), make_case(name="bad")]
+    write_cases(tmp_path, chosen)
+    for case in chosen:
+        arrays = {"lse": np.ones(2)}
+        append_result(
+            tmp_path, Result(case.id, "done", arrays=arrays, sha256=case.sha256)
+        )
+    return tmp_path
+
+
 @pytest.mark.parametrize(("change", "says"), BAD_RESULTS.values(), ids=BAD_RESULTS)
-def test_a_bad_result_is_an_error_that_names_file_and_line(tmp_path, change, says):
-    append_result(tmp_path, Result("a", "refused"))
-    append_result(tmp_path, Result("b", "done", arrays={"lse": np.ones(2)}))
-    rewrite(tmp_path, RESULTS, 1, lambda record: change(tmp_path, record))
-    with pytest.raises(ExchangeError) as caught:
-        read_results(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / RESULTS}:2: ")
-    assert says in str(caught.value)
+def test_a_bad_result_is_not_judged_and_says_why_and_where(two_results, change, says):
+    rewrite(two_results, RESULTS, 1, lambda record: change(two_results, record))
+    results = read_results(two_results, read_cases(two_results))
+    assert [result.status for result in results.values()] == ["done", NOT_JUDGED]
+    message = results["bad/F32"].message
+    assert message.startswith(f"{two_results / RESULTS}:2: ")
+    assert says in message
+    assert results.damage == ()
 
 
-@pytest.mark.parametrize("line", [b"{", b"", b"[1]", b"5", b"\xff"])
-def test_a_line_that_is_no_object_is_an_error_that_names_it(tmp_path, line):
-    append_result(tmp_path, Result("a", "refused"))
-    with (tmp_path / RESULTS).open("ab") as file:
+@pytest.mark.parametrize(
+    "line", [b"{", b"", b"[1]", b"5", b"\xff", b'{"status": "done"}', b'{"id": 5}']
+)
+def test_a_line_of_nobody_knows_which_case_costs_none(two_results, line):
+    with (two_results / RESULTS).open("ab") as file:
         file.write(line + b"\n")
-    with pytest.raises(ExchangeError, match=rf"{RESULTS}:2: "):
-        read_results(tmp_path)
+    results = read_results(two_results, read_cases(two_results))
+    assert {result.status for result in results.values()} == {"done"}
+    (sentence,) = results.damage
+    assert sentence.startswith(f"{two_results / RESULTS}:3: ")
+
+
+def test_a_result_of_no_case_or_of_another_version_displaces_none(two_results):
+    for id in ("drawn/F32", "other/F32"):
+        append_result(two_results, Result(id, "refused", sha256="0" * 64))
+    results = read_results(two_results, read_cases(two_results))
+    assert {result.status for result in results.values()} == {"done"}
+    assert results.damage == ("1 results are of no case here: 'other/F32'",)
+
+
+def test_a_result_of_another_version_of_its_case_says_so(tmp_path):
+    case = make_case()
+    append_result(tmp_path, Result(case.id, "refused", sha256="0" * 64))
+    result = read_results(tmp_path, [case])[case.id]
+    assert result.status == NOT_JUDGED
+    assert "another version of the case" in result.message
+
+
+def result_file(folder, case):
+    """The arrays of a case's result."""
+    with (folder / RESULTS).open("rb") as lines:
+        records = map(json.loads, lines.readlines())
+    return next(folder / r["file"] for r in records if r["id"] == case.id)
+
+
+def test_a_line_that_cannot_be_read_is_run_again(two_results):
+    cases = read_cases(two_results)
+    assert pending(two_results, cases) == []
+    rewrite(two_results, RESULTS, 1, lambda record: record.pop("status"))
+    assert pending(two_results, cases) == cases[1:]
+
+
+def test_arrays_that_cannot_be_read_are_computed_again(two_results):
+    cases = read_cases(two_results)
+    result_file(two_results, cases[1]).unlink()
+    begin(two_results, {})
+    assert pending(two_results, cases) == cases[1:]
+
+
+# ------------------------------------------------------------------- lines
+
+
+BAD_LINES = {
+    "NaN": ('{"id": "a", "seconds": NaN}', "holds NaN, which JSON has not"),
+    "infinity": ('{"id": -Infinity}', "holds -Infinity, which JSON has not"),
+    "large": ('{"id": 1e999}', "holds '1e999', which is no number of 64 bits"),
+    "giant": ('{"id": ' + "9" * 10_000 + "}", "an integer of more than 18 digits"),
+    "deep": ('{"id": ' + "[" * 100_000, "is nested too deeply"),
+    "twice": ('{"id": "a", "id": "b"}', "holds 'id' twice"),
+    "half": (r'{"id": "\ud800"}', "is no UTF-8: surrogates not allowed"),
+    "bytes": (b'{"id": "\xff"}', "is no UTF-8: invalid start byte"),
+    "utf-16": ('{"id": "a"}'.encode("utf-16-le"), "is no JSON"),
+    "no JSON": ("{'id': 5}", "is no JSON: Expecting property name"),
+    "list": ("[1]", "is [1], not an object"),
+    "long": (f'["{"x" * 10**6}"]', "xxx'], not an object"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), BAD_LINES.values(), ids=BAD_LINES)
+def test_a_line_that_is_no_record_is_one_short_sentence(text, says):
+    line = Line("here:1", text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ExchangeError) as caught:
+        line.record()
+    message = str(caught.value)
+    assert message.startswith("here:1: ")
+    assert says in message
+    assert len(message) < 200
+
+
+def test_a_line_of_another_system_is_a_line():
+    assert Line("", b'{"id": "\xc3\xbc"}\r').record() == {"id": "ü"}
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x9b2J", "\0", "\b"])
+def test_no_message_commands_a_terminal(tmp_path, text):
+    append_result(tmp_path, Result("a", "error", f"so:\n\t{text}."))
+    assert read_results(tmp_path)["a"].message == "so:\n\t\ufffd" + text[1:] + "."
+    (tmp_path / RESULTS).write_text(f'{{"id": "a", "{text}\n', "utf-8")
+    assert text not in "".join(read_results(tmp_path).damage)
+
+
+def test_what_no_file_can_hold_is_written_as_something_else(tmp_path):
+    subject = {"name": "a", "conventions": {"fill": -np.inf}}
+    append_result(tmp_path, Result("a", "error", "\ud800", subject=subject))
+    result = read_results(tmp_path)["a"]
+    assert result.message == "?"
+    assert result.subject["conventions"] == {"fill": "-inf"}
+
+
+# ------------------------------------------------------------------- files
+
+
+def test_a_file_that_is_too_large_is_not_read(two_results):
+    (case, _) = cases = read_cases(two_results)
+    with result_file(two_results, case).open("r+b") as hole:
+        hole.truncate(2**40)  # takes no place on the disk
+    result = read_results(two_results, cases)[case.id]
+    assert "1099511627776 bytes, more than" in result.message
+    with (two_results / CASES).open("r+b") as hole:
+        hole.truncate(2**40)
+    with pytest.raises(ExchangeError, match="1099511627776 bytes, more than"):
+        read_cases(two_results)
+
+
+def test_a_pipe_is_not_waited_for(two_results):
+    os.mkfifo(two_results / "pipe")
+    rewrite(two_results, RESULTS, 1, lambda record: record.update(file="pipe"))
+    result = read_results(two_results, read_cases(two_results))["bad/F32"]
+    assert result.message.endswith("pipe cannot be read: there is no such file")
+
+
+LINKS = {
+    "outside": ("/etc/hostname", "outside of the folder"),
+    "circle": ("link", "cannot be followed"),
+    "nowhere": ("none", "there is no such file"),
+}
+
+
+@pytest.mark.parametrize(("to", "says"), LINKS.values(), ids=LINKS)
+def test_a_link_leads_to_files_of_the_folder_only(two_results, to, says):
+    (two_results / "link").symlink_to(to)
+    rewrite(two_results, RESULTS, 1, lambda record: record.update(file="link"))
+    result = read_results(two_results, read_cases(two_results))["bad/F32"]
+    assert says in result.message
+
+
+def test_a_truth_value_is_0_or_1(tmp_path):
+    write_arrays(tmp_path / "a", {"mask": np.array([2], np.uint8)})
+    file = (tmp_path / "a").read_bytes().replace(b'"U8"', b'"BOOL"')
+    file = (int.from_bytes(file[:8], "little") + 2).to_bytes(8, "little") + file[8:]
+    (tmp_path / "a").write_bytes(file)
+    with pytest.raises(ExchangeError, match="`mask` is neither 0 nor 1"):
+        read_arrays(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
@@ -284,23 +457,25 @@ def test_a_folder_without_the_file_is_an_error_that_names_both(tmp_path, read, f
         read(tmp_path)
 
 
-def test_an_array_of_a_type_that_numpy_lacks_is_an_error(tmp_path):
-    header = json.dumps(
-        {"output": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}}
-    ).encode()
-    append_result(tmp_path, Result("a", "done", arrays={"output": np.ones(1)}))
-    (file,) = (tmp_path / "results").iterdir()
-    file.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
-    with pytest.raises(ExchangeError, match="cannot be read"):
-        read_results(tmp_path)
+HOSTILE = {
+    "a type that NumPy lacks": ("F8_E4M3", [1], 1),
+    "too many axes": ("F32", [1] * 65, 4),
+    "an axis that no memory holds": ("F32", [2**62, 0], 0),
+    "a size that overflows": ("F32", [2**62, 2**62], 4),
+    "more than there is": ("F32", [2], 4),
+}
+
+
+@pytest.mark.parametrize(("dtype", "shape", "size"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_header_is_one_sentence(tmp_path, dtype, shape, size):
+    record = {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
+    header = json.dumps({"output": record}).encode()
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+    with pytest.raises(ExchangeError, match=r"a\.safetensors cannot be read: "):
+        read_arrays(file)
 
 
 def test_an_implementer_may_say_no_more_than_what_counts(tmp_path):
     (tmp_path / RESULTS).write_text('{"id": "a", "status": "refused"}\n', "utf-8")
     assert read_results(tmp_path) == {"a": Result("a", "refused")}
-
-
-def test_an_array_of_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
-    append_result(tmp_path, Result("a", "done", arrays={"out": np.ones(2)}))
-    with pytest.raises(ExchangeError, match=r"results\.jsonl:1: .*output.*, not out"):
-        read_results(tmp_path)

@@ -10,6 +10,7 @@ from attncheck.case import DTYPES, Case
 from attncheck.definition import expected
 from attncheck.exchange import (
     MODEL,
+    RESULTS,
     ExchangeError,
     Result,
     append_result,
@@ -125,6 +126,30 @@ def test_an_unknown_profile_is_an_error_that_names_the_known_ones(written):
         Folder.read(path)
 
 
+@pytest.mark.parametrize("other", [{"name": "b"}, {"profile": "eager"}], ids=str)
+def test_a_result_of_another_subject_than_most_is_not_judged(written, other):
+    stray = replace(done(HALF), subject={"name": "a", "profile": "strict"} | other)
+    path = written([PLAIN, HALF, MASKED], done(PLAIN), stray, done(MASKED))
+    read = Folder.read(path)
+    assert (read.name, read.profile) == ("a", "strict")
+    run = JUDGE.run(read)
+    assert [v.status for v in run.verdicts] == ["pass", "not judged", "pass"]
+    (key, value) = *other.keys(), *other.values()
+    assert f"its {key} is {value}, that of most is" in run.verdicts[1].message
+    assert not run.conforms
+
+
+def test_what_is_damaged_costs_its_own_case_only(written):
+    path = written([PLAIN, MASKED], done(PLAIN), done(MASKED))
+    with (path / RESULTS).open("a") as lines:
+        lines.write('{"id": "plain/F32", "status": 5}\nnonsense\n')
+    run = JUDGE.run(Folder.read(path))
+    assert [v.status for v in run.verdicts] == ["not judged", "pass"]
+    assert "results.jsonl:3: 'status' must be one of" in run.verdicts[0].message
+    (sentence,) = run.damage
+    assert "results.jsonl:4: is no JSON" in sentence
+
+
 @pytest.mark.parametrize("cases_too", [True, False])
 def test_a_folder_without_results_or_cases_is_an_error(tmp_path, cases_too):
     if cases_too:
@@ -138,6 +163,14 @@ def test_an_embedding_is_read_with_its_folder(written):
     assert Folder.read(path).embedding is None
     write_arrays(path / MODEL, {"embedding": np.ones((2, 3), np.float32)})
     assert (Folder.read(path).embedding == 1).all()
+
+
+def test_a_damaged_embedding_agrees_with_nothing_and_is_said(written):
+    path = written([PLAIN], done(PLAIN))
+    (path / MODEL).write_bytes(b"nonsense")
+    read = Folder.read(path)
+    assert read.embedding.size == 0
+    assert f"{path / MODEL} cannot be read" in read.damage[0]
 
 
 # ------------------------------------------------------------------- measured

@@ -119,6 +119,24 @@ def test_a_law_of_which_a_result_is_missing_is_not_judged(law):
         assert holds(chosen, results)[law].not_judged == 1
 
 
+@pytest.mark.parametrize("law", NAMES)
+def test_a_law_of_which_a_case_is_missing_is_not_judged(law):
+    chosen = related(law)
+    results = {case.id: exact(case) for case in chosen}
+    for missing in chosen:
+        found = holds([case for case in chosen if case is not missing], results)
+        assert all(holding.not_judged == 1 for holding in found.values())
+
+
+@pytest.mark.parametrize("law", NAMES)
+def test_a_case_that_the_law_does_not_derive_is_not_judged(law):
+    chosen = related(law)
+    results = {case.id: exact(case) for case in chosen}
+    other = next(name for name in NAMES if name != law)
+    mislabelled = [replace(case, law=other) if case.law else case for case in chosen]
+    assert holds(mislabelled, results)[other].not_judged == 1
+
+
 def test_a_subject_without_log_sum_exp_cannot_be_split():
     chosen = related("split-keys")
     only = {

@@ -71,6 +71,7 @@ BAD = Run(
         Verdict(make_case("other"), "not applicable", "takes no `bias`"),
     ],
     measured={"F32": None, "BF16": "eager"},
+    damage=[f"results.jsonl:{line}: is no JSON {EVIL}" for line in range(1, 6)],
 )
 NOISY = Pooled(rows=600, rms=1.5, gain=2e-3, gain_error=1e-5, gain_limit=1e-4)
 QUIET = Pooled(rows=600, rms=0.9, gain=0.0, gain_error=1e-5, gain_limit=1e-4)
@@ -138,6 +139,7 @@ def test_the_document_has_these_keys(report):
             "clauses_failing",
             "clauses_not_judged",
             "failures",
+            "damage",
             "seconds",
         }
 
@@ -166,6 +168,17 @@ def test_a_subjects_numbers_add_up(report):
 def test_what_was_never_given_is_listed(report):
     assert [s["results_not_judged"] for s in report["subjects"]] == [["dq"], ["dq"]]
     assert [s["clauses_not_judged"] for s in report["subjects"]] == [[], ["dq"]]
+
+
+def test_what_was_lost_of_the_files_is_said_in_every_document(report):
+    assert [len(subject["damage"]) for subject in report["subjects"]] == [0, 5]
+    shown = text(report)
+    for line in (1, 2, 3):
+        assert f"lost results.jsonl:{line}: is no JSON {EVIL}" in shown
+    assert "lost 2 more lines; all: --format json" in shown
+    page = Words(as_html(report))
+    for line in range(1, 6):
+        assert f"Lost: results.jsonl:{line}: is no JSON {EVIL}" in page.text
 
 
 def test_everything_that_does_not_pass_is_a_failure_the_simplest_first(report):

@@ -8,7 +8,8 @@ import pytest
 
 from attncheck.case import DTYPES, RESULTS, STEPS, Case
 from attncheck.definition import Expected
-from attncheck.exchange import STATUSES, Result
+from attncheck.exchange import Result
+from attncheck.records import STATUSES
 from attncheck.verdict import Run, Verdict, judge
 
 SHAPES = dict.fromkeys(STEPS, (1, 1, 2, 3)) | {

@@ -2,12 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from attncheck.agreement import Agreement, ModelCheck
 from attncheck.case import RESULTS
+from attncheck.lines import plain
 from attncheck.verdict import Finding, Run, Verdict
 
 SCHEMA = "attncheck-report/1"
@@ -29,7 +30,7 @@ def summary(
     passes = all(run.conforms for run in runs) and all(
         [*(a.worst <= 1 for a in agreements), *(check.passes for check in model)]
     )
-    return _plain(
+    return plain(
         {
             "schema": SCHEMA,
             "conforms": passes,
@@ -61,6 +62,7 @@ def _subject(run: Run) -> dict[str, Any]:
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
         "failures": [_failure(verdict) for verdict in _simplest_first(failures)],
+        "damage": run.damage,
         "seconds": sum(verdict.seconds for verdict in run.verdicts),
     }
 
@@ -125,14 +127,3 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "split": finding.split,
         "worst": asdict(finding.worst) if finding.worst else None,
     }
-
-
-def _plain(value: Any) -> Any:
-    """`value` in types that JSON has; a number that JSON lacks becomes a string."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -30,6 +30,9 @@ ALIKE = 3
 SHOWN_FAILURES = 5
 """Groups of alike failures that are shown; the JSON report has every case."""
 
+SHOWN_DAMAGE = 3
+"""Lines that could not be read, and are shown."""
+
 
 def print_text(report: Mapping[str, Any], console: Console) -> None:
     """Prints the report: per subject, then agreement, then what it comes to."""
@@ -57,6 +60,7 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     yield f"[bold]{escape(subject['name'])}[/]  {escape(version)}  profile {profile}"
     for name, value in subject.get("conventions", {}).items():
         yield f"  differs from the spec: {name} = {escape(str(value))}"
+    yield from _damage(subject["damage"])
     yield from _measured(subject)
     laws = [law(holding) for holding in subject["laws"] if was_judged(holding)]
     if laws:
@@ -80,6 +84,15 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield f"  … and {counted(len(groups) - SHOWN_FAILURES, 'more kind')} of failure"
     if len(subject["failures"]) > len(groups):
         yield "  [dim]every failing case: --html FILE, or --format json[/]"
+
+
+def _damage(sentences: Sequence[str]) -> Iterator[str]:
+    """What was lost of the files."""
+    for sentence in sentences[:SHOWN_DAMAGE]:
+        yield f"  [yellow]lost[/]  {escape(sentence)}"
+    if len(sentences) > SHOWN_DAMAGE:
+        more = counted(len(sentences) - SHOWN_DAMAGE, "more line")
+        yield f"  [yellow]lost[/]  {more}; all: --format json"
 
 
 def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
