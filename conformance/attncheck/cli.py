@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,13 +17,16 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+import attnref
 from attncheck import frameworks, minilm
 from attncheck.agreement import agreements, check_model
 from attncheck.budget import PROFILES
 from attncheck.cache import Cache
 from attncheck.case import DTYPES, Case
+from attncheck.choose import NoCaseError, choose, every
 from attncheck.clauses import CLAUSES
 from attncheck.collect import collect
+from attncheck.config import TABLE, ConfigError, Settings, settings
 from attncheck.exchange import (
     RESULTS,
     ExchangeError,
@@ -33,8 +35,10 @@ from attncheck.exchange import (
 from attncheck.judging import Folder, Judge
 from attncheck.report import as_html, print_text, summary
 from attncheck.subject import SubjectError
+from attncheck.suggest import near
 from attncheck.suite import SETS, by_clause, cases
 from attncheck.target import BUILT_IN
+from attncheck.waivers import Waiver, WaiverError, read, unmatched
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,30 +46,38 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Is this attention right, and if not, what exactly is wrong?",
-    epilog="Exit status: 0 conforms, 1 does not, 2 usage or environment.",
+    epilog="Example: `attncheck run my.py:attention`. "
+    "Exit status: 0 conforms, 1 does not, 2 usage or environment.",
 )
 errors = Console(stderr=True, highlight=False)
 
 
-# Choices that typer lists in --help; made of the data, which mypy cannot follow.
-SetName = StrEnum("SetName", {x: x for x in SETS})  # type: ignore[misc]
-Dtype = StrEnum("Dtype", {x: x for x in DTYPES})  # type: ignore[misc]
-ProfileName = StrEnum("ProfileName", {x: x for x in PROFILES})  # type: ignore[misc]
-Framework = StrEnum("Framework", {x: x for x in frameworks.NAMES})  # type: ignore[misc]
 Format = StrEnum("Format", {"text": "text", "json": "json"})
 
-SMOKE = SetName("smoke")
 
-SetOption = Annotated[SetName, typer.Option("--set", help="Which cases.")]
+SetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--set", help="Which cases; smoke by default.", metavar="|".join(SETS)
+    ),
+]
 DtypeOption = Annotated[
-    list[Dtype] | None, typer.Option(help="Only this dtype; again for more.")
+    list[str] | None,
+    typer.Option(help="Only this dtype; again for more.", metavar="|".join(DTYPES)),
 ]
 CaseOption = Annotated[
     str, typer.Option("--case", help="Only case ids that match, as in 'causal*'.")
 ]
 ProfileOption = Annotated[
-    ProfileName | None,
-    typer.Option(help="Precision profile to judge by, not the declared one."),
+    str | None,
+    typer.Option(
+        help="Precision profile to judge by, not the declared one.",
+        metavar="|".join(PROFILES),
+    ),
+]
+WaiversOption = Annotated[
+    Path | None,
+    typer.Option(help="TOML file of failures that are expected, each with its reason."),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What goes to stdout.")]
 JsonOption = Annotated[
@@ -80,14 +92,44 @@ class UsageError(Exception):
     """What the caller can mend; one sentence."""
 
 
+MENDABLE = (
+    UsageError,
+    ConfigError,
+    NoCaseError,
+    WaiverError,
+    SubjectError,
+    ExchangeError,
+    OSError,
+)
+"""Errors of the caller, or of the caller's files; each is one sentence."""
+
+
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """Errors of the caller or of its files end with status 2 and one sentence."""
+    """What the caller can mend ends with status 2 and one sentence."""
     try:
         yield
-    except (UsageError, SubjectError, ExchangeError, OSError) as error:
+    except MENDABLE as error:
         errors.print(f"[red]attncheck:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from error
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"attncheck {attnref.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_all(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Takes the options that come before a command."""
 
 
 @app.command(
@@ -96,32 +138,38 @@ def _usage_errors() -> Iterator[None]:
 * `attncheck run attnref.numpy`
 * `attncheck run my.py:attention --dtype F32`
 * `attncheck run torch.nn.functional:scaled_dot_product_attention --accepts scale`
+* `attncheck run my.py:attention --waivers waivers.toml`
 """
 )
 def run(
     targets: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="A built-in name, `package.module:function` or `file.py:function`, "
-            "callable as `f(q, k, v, *, mask=…, scale=…, …)`."
+            "callable as `f(q, k, v, *, mask=…, scale=…, …)`; by default the "
+            f"`subject` in `[tool.{TABLE}]` of pyproject.toml, which may set what "
+            "the options below set."
         ),
-    ],
-    set_name: SetOption = SMOKE,
+    ] = None,
+    set_name: SetOption = None,
     dtype: DtypeOption = None,
     case: CaseOption = "*",
     framework: Annotated[
-        Framework | None,
+        str | None,
         typer.Option(
             help="Whose arrays the function takes, where its module does not say.",
+            metavar="|".join(frameworks.NAMES),
         ),
     ] = None,
     accepts: Annotated[
         str | None, typer.Option(help="Keywords it takes, where no signature says.")
     ] = None,
     profile: ProfileOption = None,
+    waivers: WaiversOption = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that one case may take.", min=0.1)
-    ] = 60.0,
+        float | None,
+        typer.Option(help="Seconds that one case may take; 60 by default."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep cases and results in this folder.")
     ] = None,
@@ -133,19 +181,35 @@ def run(
     html_file: HtmlOption = None,
 ) -> None:
     """Judge implementations in a worker process each."""
-    options = {"framework": framework, "accepts": accepts, "profile": profile}
     with _usage_errors(), _place(out) as place:
+        asked = settings(
+            Path.cwd(),
+            subject=targets,
+            set=set_name,
+            dtype=dtype,
+            profile=profile,
+            framework=framework,
+            accepts=accepts,
+            waivers=waivers,
+            timeout=timeout,
+        )
+        if not asked.subject:
+            raise UsageError(
+                "Missing argument: what to judge, as in `attncheck run my.py:attention`"
+                f", or `subject` in [tool.{TABLE}] of pyproject.toml"
+            )
         if resume and out is None:
             raise UsageError("--resume goes on in a folder: say which, with --out")
         _check_places(json_file, html_file)
-        chosen, missing = _chosen(set_name, dtype, case)
+        waived = _waivers(asked)
+        chosen = choose(asked.set, asked.dtype, case)
         folders = []
-        for target in targets:
+        for target in asked.subject:
             name = target.replace("/", "-").replace(":", "-")
-            folder = place / name if len(targets) > 1 else place
-            _collect(target, chosen, folder, options, resume, timeout, missing)
+            folder = place / name if len(asked.subject) > 1 else place
+            _collect(target, chosen, folder, asked, resume)
             folders.append(Folder.read(folder))
-        report = _report(folders, profile, missing)
+        report = _report(folders, asked.profile, waived)
     _finish(report, output, json_file, html_file)
 
 
@@ -157,6 +221,7 @@ def judge(
         list[Path], typer.Argument(help=f"Folders with cases and {RESULTS}.")
     ],
     profile: ProfileOption = None,
+    waivers: WaiversOption = None,
     output: FormatOption = Format.text,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
@@ -164,30 +229,52 @@ def judge(
     """Judge results that are files, of one subject or of several, and compare them."""
     with _usage_errors():
         _check_places(json_file, html_file)
-        read = [Folder.read(folder) for folder in folders]
-        report = _report(read, profile, minilm.available())
+        asked = settings(Path.cwd(), profile=profile, waivers=waivers)
+        waived = _waivers(asked)
+        found = [Folder.read(folder) for folder in folders]
+        report = _report(found, asked.profile, waived)
     _finish(report, output, json_file, html_file)
 
 
 @app.command(epilog="Example: `attncheck export cases --dtype F32`")
 def export(
     folder: Annotated[Path, typer.Argument(help="Where the cases go.")],
-    set_name: SetOption = SMOKE,
+    set_name: SetOption = None,
     dtype: DtypeOption = None,
     case: CaseOption = "*",
 ) -> None:
     """Write the cases as files, for other machines and languages."""
     with _usage_errors():
-        chosen, missing = _chosen(set_name, dtype, case)
+        asked = settings(Path.cwd(), set=set_name, dtype=dtype)
+        chosen = choose(asked.set, asked.dtype, case)
         write_cases(folder, chosen)
-    if missing:
+    if missing := minilm.available():
         errors.print(f"[yellow]real cases: not exported: {missing}[/]")
     errors.print(f"{len(chosen)} cases in {folder}; results go to {folder / RESULTS}")
 
 
-@app.command("list")
-def list_() -> None:
+@app.command(
+    "list",
+    epilog="""Examples:
+
+* `attncheck list`
+* `attncheck list --cases --clause head-order`
+""",
+)
+def list_(
+    show_cases: Annotated[
+        bool, typer.Option("--cases", help="The cases, and what each is there for.")
+    ] = False,
+    clause_name: Annotated[
+        str | None, typer.Option("--clause", help="Only the cases of this clause.")
+    ] = None,
+    set_name: SetOption = None,
+) -> None:
     """Show the built-in subjects, the clauses of the spec and the sets of cases."""
+    if show_cases or clause_name is not None:
+        with _usage_errors():
+            _list_cases(Settings(set=set_name or SETS[0]).set, clause_name)
+        return
     console = Console(highlight=False)
     console.print("[bold]subjects[/]", *(f"  {name}" for name in BUILT_IN), sep="\n")
     for name in SETS:
@@ -201,7 +288,7 @@ def list_() -> None:
         console.print(table)
 
 
-@app.command()
+@app.command(epilog="Example: `attncheck doctor`")
 def doctor() -> None:
     """Show versions and devices, and what is missing for what."""
     console = Console(highlight=False)
@@ -224,23 +311,30 @@ def _version(distribution: str) -> str:
         return "not installed"
 
 
-def _chosen(
-    set_name: str, dtypes: Sequence[str] | None, pattern: str
-) -> tuple[list[Case], str | None]:
-    """The cases that were asked for, and why there are no real ones, if so."""
-    missing = minilm.available()
-    every = [*cases(set_name), *([] if missing else minilm.cases())]
-    chosen = [
-        case
-        for case in every
-        if (not dtypes or case.dtype in dtypes) and fnmatch(case.id, pattern)
-    ]
-    if not chosen:
-        raise UsageError(
-            f"no case of the set {set_name} matches {pattern!r}"
-            + (f" in {', '.join(dtypes)}" if dtypes else "")
-        )
-    return chosen, missing
+def _list_cases(set_name: str, clause: str | None) -> None:
+    """Prints the cases that differ in more than their dtype, and why they are there."""
+    known = [clause.name for clause in CLAUSES]
+    if clause is not None and clause not in known:
+        hint = near(clause, known) or "; `attncheck list` shows them"
+        raise UsageError(f"there is no clause {clause!r}{hint}")
+    dtypes: dict[tuple[str, str], list[str]] = {}
+    for case in every(set_name):
+        if clause is None or clause in case.clauses:
+            name = case.id.removesuffix(f"/{case.dtype}")
+            dtypes.setdefault((name, case.why), []).append(case.dtype)
+    table = Table("case", "dtypes", "what it is there for", box=None)
+    for (name, why), found in dtypes.items():
+        table.add_row(escape(name), " ".join(found), escape(why))
+    Console(highlight=False).print(table)
+
+
+def _waivers(asked: Settings) -> list[Waiver]:
+    """The waivers of a run; those that are about no case are named on stderr."""
+    waivers = [] if asked.waivers is None else read(asked.waivers)
+    for waiver in unmatched(waivers):
+        said = f"{asked.waivers}: no case matches {waiver.case!r}"
+        errors.print(f"[yellow]attncheck:[/] {escape(said)}", soft_wrap=True)
+    return waivers
 
 
 def _progress() -> Progress:
@@ -266,13 +360,7 @@ def _place(out: Path | None) -> Iterator[Path]:
 
 
 def _collect(
-    target: str,
-    chosen: list[Case],
-    folder: Path,
-    options: dict[str, str | None],
-    resume: bool,
-    timeout: float,
-    missing: str | None,
+    target: str, chosen: list[Case], folder: Path, asked: Settings, resume: bool
 ) -> None:
     with _progress() as progress:
         task = progress.add_task(target, total=len(chosen))
@@ -280,26 +368,28 @@ def _collect(
             target,
             chosen,
             folder,
-            options=options,
-            model=missing is None
-            and any(case.id.startswith("real/") for case in chosen),
+            options=asked.options,
+            model=any(case.id.startswith("real/") for case in chosen),
             resume=resume,
-            timeout=timeout,
+            timeout=asked.timeout,
             progress=lambda done: progress.update(task, completed=done),
         )
 
 
 def _report(
-    folders: Sequence[Folder], profile: str | None, missing: str | None
+    folders: Sequence[Folder], profile: str | None, waivers: Sequence[Waiver]
 ) -> dict[str, Any]:
     judging = Judge(Cache.of_user())
-    runs = []
+    runs, rest = [], []
     with _progress() as progress:
         for folder in progress.track(folders, description="judging"):
-            runs.append(judging.run(folder, profile))
-    pairs = agreements(judging, folders)
+            run = judging.run(folder, profile, waivers)
+            runs.append(run)
+            rest.append(folder.without(run.waived))
+    pairs = agreements(judging, rest)
     judging.cache.prune()
-    return summary(runs, pairs, check_model(folders), model_missing=missing)
+    model = check_model(folders)
+    return summary(runs, pairs, model, model_missing=minilm.available())
 
 
 def _finish(

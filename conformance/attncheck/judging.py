@@ -33,9 +33,11 @@ from attncheck.exchange import (
     read_cases,
     read_results,
 )
-from attncheck.lines import shown, written
+from attncheck.lines import written
 from attncheck.subject import DEFAULT_PROFILE
+from attncheck.suggest import no_such
 from attncheck.verdict import Run, Verdict, judge
+from attncheck.waivers import Waiver, waive
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,25 @@ class Folder:
         """
         cases = read_cases(path)
         results = read_results(path, cases)
+        embedding, why = _embedding(path)
+        damage = (*results.damage, *why)
+        return replace(cls.of(path, cases, results), embedding=embedding, damage=damage)
+
+    @classmethod
+    def of(
+        cls, path: Path, cases: Sequence[Case], results: Mapping[str, Result]
+    ) -> "Folder":
+        """The folder at a path from which these cases and results were read.
+
+        Raises:
+            ExchangeError: they are of a subject that claims a profile that is not known.
+        """
         subject = _subject_of(results.values()) or {"name": path.name}
         profile = subject.get("profile", DEFAULT_PROFILE)
         if profile not in PROFILES:
-            raise ExchangeError(
-                f"{path}: profile is one of {', '.join(PROFILES)}, not {shown(profile)}"
-            )
+            raise ExchangeError(f"{path}: {no_such('profile', profile, PROFILES)}")
         own = {id: _of_subject(result, subject) for id, result in results.items()}
-        embedding, why = _embedding(path)
-        return cls(cases, own, subject, embedding, (*results.damage, *why))
+        return cls(cases, own, subject)
 
     @property
     def profile(self) -> str:
@@ -87,6 +99,12 @@ class Folder:
     def name(self) -> str:
         """The subject's name."""
         return str(self.subject["name"])
+
+    def without(self, ids: Iterable[str]) -> "Folder":
+        """The folder without the results of some cases."""
+        left_out = set(ids)
+        kept = {id: x for id, x in self.results.items() if id not in left_out}
+        return replace(self, results=kept)
 
 
 @dataclass
@@ -119,14 +137,26 @@ class Judge:
             self._budgets[key] = found
         return self._budgets[key]
 
-    def run(self, folder: Folder, profile: str | None = None) -> Run:
-        """The verdicts about the subject of a folder, by the profile it declares."""
+    def run(
+        self,
+        folder: Folder,
+        profile: str | None = None,
+        waivers: Sequence[Waiver] = (),
+    ) -> Run:
+        """The verdicts about the subject of a folder, by the profile it declares.
+
+        What cases show together is shown without those that are waived.
+        """
         name = profile or folder.profile
-        verdicts = [self.verdict(case, folder, name) for case in folder.cases]
+        verdicts = [
+            waive(self.verdict(case, folder, name), [folder.name], waivers)
+            for case in folder.cases
+        ]
+        run = Run(dict(folder.subject) | {"profile": name}, verdicts)
+        folder = folder.without(run.waived)
         dtypes = dict.fromkeys(case.dtype for case in folder.cases)
-        return Run(
-            dict(folder.subject) | {"profile": name},
-            verdicts,
+        return replace(
+            run,
             measured={dtype: self._measured(folder, dtype) for dtype in dtypes},
             pooled=self._pooled(folder, name),
             laws=laws.check(

@@ -6,6 +6,7 @@ from typing import Any
 
 from attncheck import frameworks
 from attncheck.case import RESULTS, Case
+from attncheck.suggest import no_such
 from attnref.spec import SPEC, Conventions
 
 KEYWORDS = ("mask", "bias", "scale", "softcap", "dropout_rate", "dropout_keep")
@@ -47,15 +48,19 @@ class Subject:
 
     def __post_init__(self) -> None:
         if self.framework not in frameworks.NAMES:
-            raise SubjectError(
-                f"framework is one of {', '.join(frameworks.NAMES)}, "
-                f"not {self.framework!r}"
-            )
+            raise SubjectError(no_such("framework", self.framework, frameworks.NAMES))
         _check_names("accepts", self.accepts, KEYWORDS)
         _check_names("returns", self.returns, RESULTS)
 
     def describe(self) -> dict[str, Any]:
-        """What a result says about who made it."""
+        """What a result says about who made it.
+
+        Raises:
+            SubjectError: its framework is not installed.
+        """
+        if self.framework not in frameworks.installed():
+            how = frameworks.how_to_install(self.framework)
+            raise SubjectError(f"{self.name!r} needs {self.framework}: {how}")
         return {
             "name": self.name,
             "framework": self.framework,

@@ -14,6 +14,7 @@ from typing import Any
 from attncheck import frameworks
 from attncheck.subject import KEYWORDS, Subject, SubjectError
 from attncheck.subjects.attnref import room_subject
+from attncheck.suggest import near
 
 BUILT_IN = {f"attnref.{name}": partial(room_subject, name) for name in frameworks.NAMES}
 """Name → how to make the subject; making it imports its framework."""
@@ -61,6 +62,7 @@ def _module_of(target: str) -> tuple[ModuleType, str]:
         raise SubjectError(
             f"{target!r} is neither a built-in subject nor `package.module:function` "
             "nor `file.py:function`; `attncheck list` shows the built-in ones"
+            f"{near(target, BUILT_IN)}"
         )
     if place.endswith(".py"):
         if not Path(place).is_file():
@@ -74,9 +76,10 @@ def _imported(load: Callable[[], Any], place: str) -> Any:
     try:
         return load()
     except Exception as error:
-        raise SubjectError(
-            f"{place!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        why = f"{place!r} cannot be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name in frameworks.NAMES:
+            why += f": {frameworks.how_to_install(error.name)}"
+        raise SubjectError(why) from error
 
 
 def _import_file(path: Path) -> ModuleType:

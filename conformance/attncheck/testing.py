@@ -26,6 +26,7 @@ from attncheck.definition import expected
 from attncheck.frameworks import as_numpy
 from attncheck.report.summary import finding_record
 from attncheck.report.words import element, shares
+from attncheck.suggest import no_such
 from attncheck.verdict import Finding, compare
 from attnref.spec import Mask, patterns
 from attnref.spec.checks import check_attention, check_gradients, check_mask
@@ -297,7 +298,7 @@ def _resolved(profile: str | Profile) -> Profile:
     if isinstance(profile, Profile):
         return profile
     if profile not in PROFILES:
-        raise ValueError(f"profile is one of {', '.join(PROFILES)}, not {profile!r}")
+        raise ValueError(no_such("profile", profile, PROFILES))
     return PROFILES[profile]
 
 

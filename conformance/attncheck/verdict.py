@@ -79,6 +79,15 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Waived:
+    """That a failure is expected."""
+
+    reason: str
+    passes: bool = False
+    """What is expected to fail does not."""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is found about one case."""
 
@@ -88,6 +97,14 @@ class Verdict:
     message: str = ""
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
+    waived: Waived | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What the case counts as: its status, `waived`, or `waived but passes`."""
+        if self.waived is None:
+            return self.status
+        return "waived but passes" if self.waived.passes else "waived"
 
     @cached_property
     def used(self) -> float:
@@ -134,11 +151,16 @@ class Run:
         cases together show no excess and break no law.
 
         So a case that was refused, or has no result, or none that it wants, does not
-        conform, and every clause that applies was judged.
+        conform, and every clause that applies was judged; unless it is waived.
         """
-        applicable = {v.status for v in self.verdicts} - {"not applicable"}
+        applicable = {v.outcome for v in self.verdicts} - {"not applicable", "waived"}
         broken = any(holding.broken for holding in self.laws)
         return applicable == {"pass"} and not self.excess and not broken
+
+    @cached_property
+    def waived(self) -> set[str]:
+        """The cases that are expected to fail; what passes all the same, too."""
+        return {v.case.id for v in self.verdicts if v.waived}
 
     @cached_property
     def excess(self) -> dict[tuple[str, str], Pooled]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,14 @@ def refuses(q, k, v, *, softcap=None, bias=None, mask=None, scale=None):
 
 def takes_little(q, k, v):
     return zeros(q, k, v)
+
+def half(q, k, v, *, softcap=None):
+    if softcap is not None:
+        return zeros(q, k, v)
+    k, v = (numpy.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
+    weights = numpy.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
 """
 
 
@@ -125,6 +134,59 @@ def test_subjects_are_compared_in_pairs():
     assert float(pair["worst"]) > 1
 
 
+WAIVER = "[[waiver]]\ncase = 'softcap*'\nreason = 'no softcap yet'\n"
+
+
+def test_a_subject_whose_failures_are_waived_conforms(place):
+    (place / "w.toml").write_text(WAIVER + "result = 'output'\n", "utf-8")
+    chosen = ("--case", "[ps]*t*", "--dtype", "F32")
+    run = ("run", "mine.py:half", *chosen, "--out", "out")
+    assert attncheck(*run).exit_code == 1
+    reports = ("--json", "r.json", "--html", "r.html", "--waivers", "w.toml")
+    for ended in (attncheck(*run, *reports), attncheck("judge", "out", *reports)):
+        assert ended.exit_code == 0, ended.output
+        (subject,) = json.loads((place / "r.json").read_text("utf-8"))["subjects"]
+        waived = subject["counts"]["waived"]
+        shown = one_line(ended.stdout)
+        assert f"(and {waived - 1} more cases): no softcap yet" in shown
+        assert re.search(rf"mine.py:half conforms: .*, {waived} waived", shown)
+        reasons = {(f["status"], f["waived"]) for f in subject["failures"]}
+        assert reasons == {("waived", "no softcap yet")}
+        assert float(subject["dtypes"]["F32"]["used"]) < 1
+        assert "Waived: no softcap yet" in (place / "r.html").read_text("utf-8")
+
+
+def test_what_is_waived_and_passes_does_not_conform_and_is_named(place):
+    (place / "w.toml").write_text(WAIVER, "utf-8")
+    ended = attncheck("run", RIGHT, *FEW, "--waivers", "w.toml", "--html", "r.html")
+    assert ended.exit_code == 1
+    shown = one_line(ended.stdout)
+    assert "waived but passes softcap" in shown
+    assert "delete the waiver: no softcap yet" in shown
+    assert shown.endswith(f"does not conform: {NUMBER} waived but passes")
+    page = (place / "r.html").read_text("utf-8")
+    assert "Delete the waiver: no softcap yet" in page
+
+
+def test_a_waiver_about_no_case_is_named(place):
+    (place / "w.toml").write_text(WAIVER.replace("softcap*", "sofcap*"), "utf-8")
+    ended = attncheck("run", RIGHT, *FEW, "--waivers", "w.toml")
+    assert ended.exit_code == 0
+    assert "w.toml: no case matches 'sofcap*'" in ended.stderr
+
+
+def test_pyproject_says_what_to_judge_and_how(place):
+    table = "[tool.attncheck]\nsubject = 'mine.py:zeros'\ndtype = 'F32'\n"
+    (place / "w.toml").write_text(WAIVER, "utf-8")
+    (place / "pyproject.toml").write_text(table + "waivers = 'w.toml'\n", "utf-8")
+    ended = attncheck("run", "--case", "softcap*")
+    assert one_line(ended.stdout).endswith(f"does not conform: {NUMBER} waived")
+    ended = attncheck("run", RIGHT, "--case", "plain/*", "--dtype", "BF16")
+    assert one_line(ended.stdout).endswith(f"{RIGHT} conforms: 1 pass")
+    attncheck("export", "out", "--case", "plain/*")
+    assert [case.id for case in read_cases(place / "out")] == ["plain/F32"]
+
+
 def test_results_in_files_are_judged_as_they_were_here(place):
     ran = attncheck("run", RIGHT, *FEW, "--out", "out", "--format", "json")
     judged = attncheck("judge", "out", "--format", "json")
@@ -170,6 +232,23 @@ def test_list_shows_subjects_clauses_and_sets():
     assert f"set full: {len(cases('full'))} cases" in ended.stdout
 
 
+def test_list_shows_the_cases_of_a_clause_and_why_they_are_there():
+    ended = attncheck("list", "--clause", "head-order")
+    assert ended.exit_code == 0
+    listed = {c.id: c for c in cases() if "head-order" in c.clauses}
+    names = {id.rpartition("/")[0] for id in listed}
+    assert {line.split()[0] for line in ended.stdout.splitlines()} >= names
+    assert listed["heads-apart/F32"].why in one_line(ended.stdout)
+    assert "no-keys" not in ended.stdout
+    assert "no-keys" in attncheck("list", "--cases").stdout
+    assert "plain@seed1" in attncheck("list", "--cases", "--set", "full").stdout
+
+
+def test_the_version_is_shown():
+    ended = attncheck("--version")
+    assert (ended.exit_code, ended.stdout) == (0, f"attncheck {attnref.__version__}\n")
+
+
 def test_doctor_shows_what_is_installed():
     ended = attncheck("doctor")
     assert ended.exit_code == 0
@@ -191,7 +270,7 @@ USAGE = {
     "timeout": (["run", RIGHT, "--timeout", "0"], "0"),
     "case": (["run", RIGHT, "--case", "nonsense"], "matches 'nonsense'"),
     "file": (["run", "none.py:f"], "there is no file 'none.py'"),
-    "name": (["run", "mine.py:f"], "has no 'f'; it has refuses"),
+    "name": (["run", "mine.py:f"], "has no 'f'; it has half, refuses"),
     "module": (["run", "no.such:f"], "'no.such' cannot be imported"),
     "built-in": (["run", "attnref.nonsuch"], "neither a built-in subject"),
     "no folder": (["judge", "none"], f"none holds no {CASES}"),
@@ -199,6 +278,12 @@ USAGE = {
     "json": (["run", RIGHT, *FEW, "--json", "no/r.json"], "no/r.json"),
     "out": (["run", RIGHT, *FEW, "--out", "mine.py"], "mine.py"),
     "export": (["export", "mine.py"], "mine.py"),
+    "near target": (["run", "attnref.nunpy"], "did you mean 'attnref.numpy'?"),
+    "near profile": (["run", RIGHT, "--profile", "strcit"], "did you mean 'strict'?"),
+    "near clause": (["list", "--clause", "scors"], "did you mean 'scores'?"),
+    "clause": (["list", "--clause", "zzz"], "no clause 'zzz'; `attncheck list`"),
+    "waivers": (["run", RIGHT, "--waivers", "none.toml"], "none.toml"),
+    "judge waivers": (["judge", ".", "--waivers", "mine.py"], "mine.py: "),
 }
 
 

@@ -196,6 +196,7 @@ def test_a_failure_says_all_that_is_known(report):
         "clauses": ["scores"],
         "why": f"Why small {EVIL}.",
         "status": "fail",
+        "waived": None,
         "message": "",
         "step": "scale",
         "results": ["logits"],

@@ -37,6 +37,11 @@ def installed() -> list[str]:
     return [name for name in NAMES if find_spec(name)]
 
 
+def how_to_install(name: str) -> str:
+    """The command that installs a framework, at a version that its room is for."""
+    return f"pip install 'attnref[{name}]', or '.[{name}]' in a clone"
+
+
 def as_numpy(array: object) -> np.ndarray:
     """The NumPy array of any framework's array, on any device.
 

@@ -43,7 +43,7 @@ def summary(
 
 
 def _subject(run: Run) -> dict[str, Any]:
-    failures = [v for v in run.verdicts if v.status not in ("pass", "not applicable")]
+    failures = [v for v in run.verdicts if v.outcome not in ("pass", "not applicable")]
     return {
         **run.subject,
         "conforms": run.conforms,
@@ -61,20 +61,21 @@ def _subject(run: Run) -> dict[str, Any]:
         "results_not_judged": _results_not_judged(run.verdicts),
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
-        "failures": [_failure(verdict) for verdict in _simplest_first(failures)],
+        "failures": [failure_record(verdict) for verdict in _simplest_first(failures)],
         "damage": run.damage,
         "seconds": sum(verdict.seconds for verdict in run.verdicts),
     }
 
 
 def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Status → number of cases."""
-    return dict(Counter(verdict.status for verdict in verdicts))
+    """Outcome → number of cases."""
+    return dict(Counter(verdict.outcome for verdict in verdicts))
 
 
 def _cell(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """One dtype of one subject: its counts and its worst element."""
-    worst = max(verdicts, key=lambda verdict: verdict.used)
+    """One dtype of one subject: its counts and its worst element that is not waived."""
+    counted = [v for v in verdicts if v.outcome != "waived"] or verdicts
+    worst = max(counted, key=lambda verdict: verdict.used)
     finding = max(worst.findings, key=lambda f: f.used, default=None)
     return {
         "counts": _counts(verdicts),
@@ -104,13 +105,15 @@ def _simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return sorted(verdicts, key=order)
 
 
-def _failure(verdict: Verdict) -> dict[str, Any]:
+def failure_record(verdict: Verdict) -> dict[str, Any]:
+    """A verdict that is no pass, as part of a document."""
     finding = verdict.first_failure
     return {
         "case": verdict.case.id,
         "clauses": verdict.case.clauses,
         "why": verdict.case.why,
-        "status": verdict.status,
+        "status": verdict.outcome,
+        "waived": verdict.waived.reason if verdict.waived else None,
         "message": verdict.message,
         "step": verdict.step,
         "results": [f.name for f in verdict.findings if f.status == "fail"],

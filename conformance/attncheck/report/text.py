@@ -77,12 +77,14 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         more = f" and {len(clauses) - 8} more" if clauses[8:] else ""
         words = escape(", ".join(clauses[:8]))
         yield f"  [red]clauses without a judged case: {words}{more}[/]"
-    groups = _groups(subject["failures"])
-    for failures in groups[:SHOWN_FAILURES]:
-        yield from _failure_lines(failures)
+    yield from _waived(subject["failures"])
+    failures = [f for f in subject["failures"] if f["status"] != "waived"]
+    groups = _groups(failures)
+    for alike in groups[:SHOWN_FAILURES]:
+        yield from _failure_lines(alike)
     if len(groups) > SHOWN_FAILURES:
         yield f"  … and {counted(len(groups) - SHOWN_FAILURES, 'more kind')} of failure"
-    if len(subject["failures"]) > len(groups):
+    if len(failures) > len(groups):
         yield "  [dim]every failing case: --html FILE, or --format json[/]"
 
 
@@ -93,6 +95,17 @@ def _damage(sentences: Sequence[str]) -> Iterator[str]:
     if len(sentences) > SHOWN_DAMAGE:
         more = counted(len(sentences) - SHOWN_DAMAGE, "more line")
         yield f"  [yellow]lost[/]  {more}; all: --format json"
+
+
+def _waived(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Failures that are expected, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for failure in failures:
+        if failure["status"] == "waived":
+            by_reason.setdefault(failure["waived"], []).append(failure["case"])
+    for reason, cases in by_reason.items():
+        more = f" (and {counted(len(cases) - 1, 'more case')})" if cases[1:] else ""
+        yield f"  [yellow]waived[/]  {escape(cases[0])}{more}: {escape(reason)}"
 
 
 def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
@@ -112,7 +125,7 @@ def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
 def _all_ran(subject: Mapping[str, Any], dtype: str) -> bool:
     """Whether every case of the type that applies was computed."""
     counted = subject["dtypes"].get(dtype, {"counts": {}})["counts"]
-    return not counted.keys() - {*JUDGED, "not applicable"}
+    return not counted.keys() - {*JUDGED, "not applicable", "waived"}
 
 
 def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -120,6 +133,7 @@ def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
     groups: dict[tuple, list[Mapping[str, Any]]] = {}
     for failure in failures:
         first = failure["first"]["name"] if failure["first"] else failure["message"]
+        first = failure["waived"] or first
         groups.setdefault((failure["status"], first), []).append(failure)
     return list(groups.values())
 
@@ -128,6 +142,8 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     simplest, first = failures[0], failures[0]["first"]
     more = f" (and {counted(len(failures) - 1, 'more case')})" if failures[1:] else ""
     yield f"  [red]{simplest['status']}[/]  {escape(simplest['case'])}{more}"
+    if simplest["waived"]:
+        yield f"    delete the waiver: {escape(simplest['waived'])}"
     if simplest["step"]:
         yield f"    first step that diverges: [bold]{simplest['step']}[/]"
     if simplest["message"]:

@@ -71,10 +71,12 @@ def law(holding: Mapping[str, Any]) -> str:
 
 
 def counts(cell: Mapping[str, Any]) -> str:
-    """`60 of 62`: cases that pass, of those that apply."""
+    """`60 of 62, 3 waived`: cases that pass, of those that apply and are not waived."""
     numbers = cell["counts"]
-    applicable = sum(numbers.values()) - numbers.get("not applicable", 0)
-    return f"{numbers.get('pass', 0)} of {applicable}"
+    waived = numbers.get("waived", 0)
+    counted = sum(numbers.values()) - numbers.get("not applicable", 0) - waived
+    words = f"{numbers.get('pass', 0)} of {counted}"
+    return words + (f", {waived} waived" if waived else "")
 
 
 def real_model(report: Mapping[str, Any], subject: str) -> str:
