@@ -76,7 +76,7 @@ class Folder:
         """The folder at a path from which these cases and results were read.
 
         Raises:
-            ExchangeError: they are of a subject that claims a profile that is not known.
+            ExchangeError: they are of a subject that claims an unknown profile.
         """
         subject = _subject_of(results.values()) or {"name": path.name}
         profile = subject.get("profile", DEFAULT_PROFILE)
