@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import attnref
-from attncheck import frameworks, minilm
+from attncheck import frameworks, minilm, schemas
 from attncheck.agreement import agreements, check_model
 from attncheck.budget import PROFILES
 from attncheck.cache import Cache
@@ -52,6 +52,7 @@ app = typer.Typer(
 errors = Console(stderr=True, highlight=False)
 
 
+SchemaName = StrEnum("SchemaName", {x: x for x in schemas.NAMES})  # type: ignore[misc]
 Format = StrEnum("Format", {"text": "text", "json": "json"})
 
 
@@ -250,7 +251,16 @@ def export(
         write_cases(folder, chosen)
     if missing := minilm.available():
         errors.print(f"[yellow]real cases: not exported: {missing}[/]")
-    errors.print(f"{len(chosen)} cases in {folder}; results go to {folder / RESULTS}")
+    places = f"{len(chosen)} cases in {folder}; results go to {folder / RESULTS}"
+    errors.print(escape(places), soft_wrap=True)
+
+
+@app.command(epilog="Example: `attncheck schema result > result.schema.json`")
+def schema(
+    name: Annotated[SchemaName, typer.Argument(help="Of a line, or of the report.")],
+) -> None:
+    """Print the JSON schema of a case, of a result or of the JSON report."""
+    sys.stdout.write(schemas.text(name))
 
 
 @app.command(

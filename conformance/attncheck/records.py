@@ -61,7 +61,8 @@ def _is_number(x: Any) -> bool:
 
 
 def _is_integer(x: Any) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool)
+    """As JSON schemas have it: 2.0 is one."""
+    return _is_number(x) and x == int(x)
 
 
 def _matches(pattern: re.Pattern) -> Callable[[Any], bool]:
@@ -85,7 +86,11 @@ def _is_strides(x: Any) -> bool:
 
 
 def _is_sizes(x: Any) -> bool:
-    return isinstance(x, dict) and all(_is_integer(n) and n >= 0 for n in x.values())
+    return (
+        isinstance(x, dict)
+        and set("bnhgijde") <= x.keys() <= set("bnhgijdecm")
+        and all(_is_integer(n) and n >= 0 for n in x.values())
+    )
 
 
 def _is_predicate(x: Any) -> bool:
