@@ -51,7 +51,6 @@ app = typer.Typer(
 )
 errors = Console(stderr=True, highlight=False)
 
-
 SchemaName = StrEnum("SchemaName", {x: x for x in schemas.NAMES})  # type: ignore[misc]
 Format = StrEnum("Format", {"text": "text", "json": "json"})
 
