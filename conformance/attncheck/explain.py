@@ -6,15 +6,16 @@ nothing known explains them, and the report says so.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
 from attncheck.budget import half_ulp, output_dtype
-from attncheck.case import DTYPES, Case
+from attncheck.case import Case
 from attncheck.definition import Expected
-from attncheck.variants import VARIANTS, Variant
+from attncheck.variants import VARIANTS, Variant, together
 from attncheck.verdict import Verdict, share
 
 SLACK = 8.0
@@ -26,11 +27,15 @@ CLOSER = 4.0
 ALIKE = 4.0
 """By which factor errors may be larger or smaller than those of a coarser precision."""
 
-FAILING, PASSING = 48, 48
-"""So many cases of a storage type are looked at, the smallest first."""
+SEVERAL, PASSING = 40, 48
+"""So many failing cases are searched for several causes, and so many that pass for a
+contradiction; the smallest first."""
 
 CAUSES = 3
 """So many mistakes at once are looked for."""
+
+ORDER = ("F32", "F64", "BF16", "F16")
+"""Storage types by what they tell: float64 second, since some compute it in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,66 +81,100 @@ class Cause:
 
     variant: Variant
     cases: tuple[str, ...]
-    """The failing cases that it explains, of those that were looked at."""
+    """The failing cases that it explains, together with the causes before it."""
     alike: tuple[Variant, ...] = ()
     """Other variants that no case here tells from it."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known about the failures of a subject in one storage type."""
+    """What is known about the failures of a subject in some storage types."""
 
-    dtype: str
+    dtypes: tuple[str, ...]
     failing: tuple[str, ...]
-    """The failing cases that were looked at."""
-    causes: tuple[Cause, ...]
+    """The failing cases of which results can be compared."""
+    causes: tuple[Cause, ...] = ()
     """Together they explain every failing case; none: nothing known does."""
     closest: Cause | None = None
     """Where nothing does, the variant that explains most, if one explains some."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its causes."""
+        return tuple(cause.variant.name for cause in self.causes)
+
 
 def explain(evidence: Iterable[Evidence]) -> list[Diagnosis]:
-    """A diagnosis for each storage type that has failures.
+    """Diagnoses, one for all storage types that have the same causes.
 
     What is found in one type is tried first in the next.
     """
     by_dtype: dict[str, list[Evidence]] = {}
-    for one in sorted(evidence, key=_cost):
+    for one in sorted(evidence, key=_size):
         by_dtype.setdefault(one.case.dtype, []).append(one)
     found: list[Diagnosis] = []
-    known: list[Variant] = []
-    for dtype in sorted(by_dtype, key=list(DTYPES).index):
-        failing = [one for one in by_dtype[dtype] if one.failing][:FAILING]
+    for dtype in sorted(by_dtype, key=ORDER.index):
+        failing = [one for one in by_dtype[dtype] if one.failing]
         passing = [one for one in by_dtype[dtype] if not one.failing][:PASSING]
-        if failing:
-            order = [*known, *(v for v in VARIANTS if v not in known)]
-            found.append(_diagnose(dtype, failing, passing, order))
-            known += [cause.variant for cause in found[-1].causes]
+        if not failing:
+            continue
+        known = [c.variant for diagnosis in found for c in diagnosis.causes]
+        new = _search(failing, passing, known) or _search(
+            failing, passing, VARIANTS, many=not found or bool(known)
+        )
+        found = _merged(found, new or Diagnosis((dtype,), _ids(failing)))
     return found
 
 
-def _cost(one: Evidence) -> int:
-    sizes = one.case.sizes
-    return sizes["b"] * sizes["n"] * sizes["i"] * sizes["j"]
-
-
-def _diagnose(
-    dtype: str,
+def _search(
     failing: Sequence[Evidence],
     passing: Sequence[Evidence],
     variants: Sequence[Variant],
-) -> Diagnosis:
-    ids = tuple(one.case.id for one in failing)
+    *,
+    many: bool = True,
+) -> Diagnosis | None:
+    """What of the variants explains all failing cases, alone or else together."""
+    dtypes, ids = (failing[0].case.dtype,), _ids(failing)
     single = sorted(_single(failing, passing, variants), key=lambda pair: pair[0])
     if single:
         (best, variant), others = single[0], single[1:]
         alike = tuple(v for score, v in others if score <= 2 * best + 1e-9)
-        return Diagnosis(dtype, ids, (Cause(variant, ids, alike),))
-    causes = _several(failing, passing, variants)
-    explained = {case for cause in causes for case in cause.cases}
-    if explained == set(ids):
-        return Diagnosis(dtype, ids, tuple(causes))
-    return Diagnosis(dtype, ids, (), causes[0] if causes else None)
+        return Diagnosis(dtypes, ids, (Cause(variant, ids, alike),))
+    causes = _several(failing, passing, variants) if many else ()
+    if not causes:
+        return None
+    if set(ids) == {case for cause in causes for case in cause.cases}:
+        return Diagnosis(dtypes, ids, causes)
+    return Diagnosis(dtypes, ids, closest=causes[0]) if variants is VARIANTS else None
+
+
+def _merged(found: list[Diagnosis], new: Diagnosis) -> list[Diagnosis]:
+    """With the new diagnosis, as part of one that has the same causes if there is."""
+    for at, old in enumerate(found):
+        if old.names == new.names:
+            both = replace(
+                old,
+                dtypes=old.dtypes + new.dtypes,
+                failing=old.failing + new.failing,
+                causes=tuple(map(_joined, old.causes, new.causes)),
+            )
+            return [*found[:at], both, *found[at + 1 :]]
+    return [*found, new]
+
+
+def _joined(old: Cause, new: Cause) -> Cause:
+    """One cause in two storage types; alike is what neither tells from it."""
+    alike = tuple(variant for variant in old.alike if variant in new.alike)
+    return Cause(old.variant, old.cases + new.cases, alike)
+
+
+def _ids(evidence: Iterable[Evidence]) -> tuple[str, ...]:
+    return tuple(one.case.id for one in evidence)
+
+
+def _size(one: Evidence) -> int:
+    sizes = one.case.sizes
+    return sizes["b"] * sizes["n"] * sizes["i"] * sizes["j"]
 
 
 def _single(
@@ -143,42 +182,50 @@ def _single(
     passing: Sequence[Evidence],
     variants: Sequence[Variant],
 ) -> Iterator[tuple[float, Variant]]:
-    """Variants that explain all failing cases and contradict none that passes."""
+    """Variants that explain all failing cases and contradict none that passes.
+
+    With each its misfit: the less, the better; coarser precision after formulas.
+    """
     for variant in variants:
-        scores = []
-        for one in failing:
-            score = _misfit(one, variant)
-            if score is None:
-                break
-            scores.append(score)
-        else:
-            if not any(_contradicts(one, variant) for one in passing):
-                yield float(np.mean(scores)) + variant.rounds, variant
+        misfits = _until_none(_misfit(one, variant) for one in failing)
+        if len(misfits) < len(failing):
+            continue
+        if not any(_contradicts(one, variant) for one in passing):
+            yield float(np.mean(misfits)) + variant.rounds, variant
 
 
 def _several(
     failing: Sequence[Evidence],
     passing: Sequence[Evidence],
     variants: Sequence[Variant],
-) -> list[Cause]:
-    """At most `CAUSES` variants, each of which explains most of what is left."""
-    explains = {
-        variant.name: {
-            one.case.id for one in failing if _misfit(one, variant) is not None
-        }
-        for variant in variants
-        if not any(_contradicts(one, variant) for one in passing)
-    }
-    left, causes = {one.case.id for one in failing}, []
-    while left and explains and len(causes) < CAUSES:
-        name = max(explains, key=lambda name: len(explains[name] & left))
-        here = explains.pop(name) & left
-        if not here:
+) -> tuple[Cause, ...]:
+    """At most `CAUSES` variants that act together, each explaining most of the rest."""
+    causes: list[Cause] = []
+    candidates = [v for v in variants if not any(_contradicts(o, v) for o in passing)]
+    left = list(failing)
+    while left and candidates and len(causes) < CAUSES:
+        before = [cause.variant for cause in causes]
+        explained = {v: _explained(left[:SEVERAL], [*before, v]) for v in candidates}
+        variant = max(candidates, key=lambda v: len(explained[v]))
+        if not explained[variant]:
             break
-        variant = next(v for v in variants if v.name == name)
-        causes.append(Cause(variant, tuple(sorted(here))))
-        left -= here
-    return causes
+        cases = _explained(left, [*before, variant])
+        left = [one for one in left if one.case.id not in cases]
+        causes.append(Cause(variant, cases))
+    return tuple(causes)
+
+
+def _explained(
+    evidence: Iterable[Evidence], variants: Sequence[Variant]
+) -> tuple[str, ...]:
+    """The cases of which the results are those of all variants at once."""
+    both = together(variants)
+    return tuple(one.case.id for one in evidence if _misfit(one, both) is not None)
+
+
+def _until_none(values: Iterable[float | None]) -> list[float]:
+    """The values before the first None."""
+    return list(takewhile(lambda value: value is not None, values))  # type: ignore
 
 
 def _misfit(one: Evidence, variant: Variant) -> float | None:

@@ -1,7 +1,7 @@
 """From a folder of cases and results to a run: the verdicts about one subject."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,11 @@ from attncheck.exchange import (
     read_cases,
     read_results,
 )
+from attncheck.explain import Evidence, explain
 from attncheck.lines import written
 from attncheck.subject import DEFAULT_PROFILE
 from attncheck.suggest import no_such
-from attncheck.verdict import Run, Verdict, judge
+from attncheck.verdict import JUDGED, Run, Verdict, judge
 from attncheck.waivers import Waiver, waive
 
 
@@ -165,6 +166,7 @@ class Judge:
                 self.expected,
                 lambda case: self.budget(case, name).bounds,
             ),
+            diagnoses=explain(self._evidence(verdicts, folder, name)),
             damage=folder.damage,
         )
 
@@ -185,6 +187,19 @@ class Judge:
             for finding in found.findings
         )
         return replace(found, findings=findings)
+
+    def _evidence(
+        self, verdicts: Sequence[Verdict], folder: Folder, profile: str
+    ) -> Iterator[Evidence]:
+        """What was judged; nothing where no result is wrong."""
+        if not any(verdict.first_failure for verdict in verdicts):
+            return
+        for verdict in verdicts:
+            if verdict.status in JUDGED:
+                case = verdict.case
+                got = folder.results[case.id].arrays
+                bounds = self.budget(case, profile).bounds
+                yield Evidence(verdict, got, self.expected(case), bounds)
 
     def _measured(self, folder: Folder, dtype: str) -> str | None:
         """The first profile, strictest first, under which all that was done passes."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from attncheck.case import RESULTS, STEPS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.laws import Holding
+
+if TYPE_CHECKING:
+    from attncheck.explain import Diagnosis
 
 AXES_OF: Mapping[str, str] = {
     "scores": "bnij",
@@ -142,6 +146,8 @@ class Run:
     """(dtype, result) → statistics of all random cases together."""
     laws: Sequence[Holding] = ()
     """How far related results are related as they must be."""
+    diagnoses: Sequence["Diagnosis"] = ()
+    """What explains the failures, or that nothing known does."""
     damage: Sequence[str] = ()
     """One sentence for each line of results that is of no case."""
 

@@ -22,6 +22,7 @@ def as_html(report: Mapping[str, Any]) -> str:
         "of_budget": words.of_budget,
         "percent": words.percent,
         "amount": words.amount,
+        "diagnosis": words.diagnosis,
         "element": words.element,
         "excess": words.excess,
         "law": words.law,

@@ -8,7 +8,9 @@ from typing import Any
 
 from attncheck.agreement import Agreement, ModelCheck
 from attncheck.case import RESULTS
+from attncheck.explain import Cause, Diagnosis
 from attncheck.lines import plain
+from attncheck.variants import Variant
 from attncheck.verdict import Finding, Run, Verdict
 
 SCHEMA = "attncheck-report/1"
@@ -59,6 +61,7 @@ def _subject(run: Run) -> dict[str, Any]:
         ],
         "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
+        "diagnoses": [_diagnosis(diagnosis) for diagnosis in run.diagnoses],
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
         "failures": [failure_record(verdict) for verdict in _simplest_first(failures)],
@@ -103,6 +106,32 @@ def _simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
         return place, bool(verdict.case.law), len(verdict.step or ""), scores
 
     return sorted(verdicts, key=order)
+
+
+def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {
+        "dtypes": diagnosis.dtypes,
+        "failing": len(diagnosis.failing),
+        "causes": [_cause(cause) for cause in diagnosis.causes],
+        "closest": _cause(diagnosis.closest) if diagnosis.closest else None,
+    }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {
+        **_variant(cause.variant),
+        "explains": len(cause.cases),
+        "alike": [_variant(variant) for variant in cause.alike],
+    }
+
+
+def _variant(variant: Variant) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "sentence": variant.sentence,
+        "reference": variant.reference,
+        "convention": variant.convention,
+    }
 
 
 def failure_record(verdict: Verdict) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from attncheck.report.words import (
     amount,
     counted,
     counts,
+    diagnosis,
     element,
     excess,
     law,
@@ -77,6 +78,10 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         more = f" and {len(clauses) - 8} more" if clauses[8:] else ""
         words = escape(", ".join(clauses[:8]))
         yield f"  [red]clauses without a judged case: {words}{more}[/]"
+    for found in subject["diagnoses"]:
+        for number, line in enumerate(diagnosis(found)):
+            head = "[bold]diagnosis[/]" if number == 0 else " " * 9
+            yield f"  {head}  {escape(line)}"
     yield from _waived(subject["failures"])
     failures = [f for f in subject["failures"] if f["status"] != "waived"]
     groups = _groups(failures)

@@ -5,6 +5,7 @@ its sentence the class's docstring.  Adding one is adding a class to a module he
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -52,6 +53,18 @@ class Variant:
         """
         with np.errstate(all="ignore"):
             return rounded(case, self.model(case, stores=stores).results())
+
+
+def together(variants: Sequence[Variant]) -> Variant:
+    """All of the variants at once; where two replace the same step, the last does."""
+    if len(variants) == 1:
+        return variants[0]
+    models = tuple(dict.fromkeys(variant.model for variant in reversed(variants)))
+    return Variant(
+        "+".join(variant.name for variant in variants),
+        " ".join(variant.sentence for variant in variants),
+        type("Together", models, {}, rounds=any(v.rounds for v in variants)),
+    )
 
 
 def _of(module: ModuleType) -> list[Variant]:

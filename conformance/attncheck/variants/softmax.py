@@ -9,7 +9,7 @@ class SoftmaxTwice(Model):
     """The softmax is applied twice."""
 
     def attend(self, masked: Array, v: Array) -> tuple[Array, Array]:
-        out, lse = super().attend(masked, v)
+        lse = super().attend(masked, v)[1]
         again = self.masked(self.weights(masked, lse), self.seen())
         return super().attend(again, v)[0], lse
 
