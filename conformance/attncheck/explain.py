@@ -57,7 +57,8 @@ class Evidence:
     @cached_property
     def failing(self) -> frozenset[str]:
         """The results that are outside their budget."""
-        return frozenset(f.name for f in self.verdict.findings if f.status == "fail")
+        found = (f for f in self.verdict.findings if f.name in self.names)
+        return frozenset(f.name for f in found if f.status == "fail")
 
     @cached_property
     def names(self) -> list[str]:

@@ -195,8 +195,8 @@ class Judge:
         if not any(verdict.first_failure for verdict in verdicts):
             return
         for verdict in verdicts:
-            if verdict.status in JUDGED:
-                case = verdict.case
+            case = verdict.case
+            if verdict.status in JUDGED and case.id in folder.results:
                 got = folder.results[case.id].arrays
                 bounds = self.budget(case, profile).bounds
                 yield Evidence(verdict, got, self.expected(case), bounds)

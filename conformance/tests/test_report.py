@@ -136,6 +136,7 @@ def test_the_document_has_these_keys(report):
             "measured",
             "pooled",
             "results_not_judged",
+            "diagnoses",
             "clauses_failing",
             "clauses_not_judged",
             "failures",
