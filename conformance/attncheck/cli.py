@@ -22,6 +22,7 @@ from attncheck import frameworks, minilm, schemas
 from attncheck.agreement import agreements, check_model
 from attncheck.budget import PROFILES
 from attncheck.cache import Cache
+from attncheck.calling import PARTS
 from attncheck.case import DTYPES, Case
 from attncheck.choose import NoCaseError, choose, every
 from attncheck.clauses import CLAUSES
@@ -32,8 +33,16 @@ from attncheck.exchange import (
     ExchangeError,
     write_cases,
 )
+from attncheck.fingerprint import NAMES, Fingerprint
+from attncheck.fingerprint import fingerprint as measure
 from attncheck.judging import Folder, Judge
-from attncheck.report import as_html, print_text, summary
+from attncheck.report import (
+    as_html,
+    fingerprint_summary,
+    print_fingerprint,
+    print_text,
+    summary,
+)
 from attncheck.subject import SubjectError
 from attncheck.suggest import near
 from attncheck.suite import SETS, by_clause, cases
@@ -78,6 +87,21 @@ ProfileOption = Annotated[
 WaiversOption = Annotated[
     Path | None,
     typer.Option(help="TOML file of failures that are expected, each with its reason."),
+]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Whose arrays the function takes, where its module does not say.",
+        metavar="|".join(frameworks.NAMES),
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        help="`mask=allowed`: its keyword for a part of a call, where the name does "
+        f"not say it; again for more. Parts: {', '.join(PARTS)}.",
+    ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What goes to stdout.")]
 JsonOption = Annotated[
@@ -154,13 +178,7 @@ def run(
     set_name: SetOption = None,
     dtype: DtypeOption = None,
     case: CaseOption = "*",
-    framework: Annotated[
-        str | None,
-        typer.Option(
-            help="Whose arrays the function takes, where its module does not say.",
-            metavar="|".join(frameworks.NAMES),
-        ),
-    ] = None,
+    framework: FrameworkOption = None,
     accepts: Annotated[
         str | None, typer.Option(help="Keywords it takes, where no signature says.")
     ] = None,
@@ -260,6 +278,33 @@ def schema(
 ) -> None:
     """Print the JSON schema of a case, of a result or of the JSON report."""
     sys.stdout.write(schemas.text(name))
+
+
+@app.command(
+    epilog="""Examples:
+
+* `attncheck fingerprint torch.nn.functional:scaled_dot_product_attention`
+* `attncheck fingerprint my.py:attention --map mask=allowed --format json`
+"""
+)
+def fingerprint(
+    target: Annotated[str, typer.Argument(help="As for `run`.")],
+    keywords: MapOption = None,
+    framework: FrameworkOption = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that one probe may take.", min=0.1)
+    ] = 60.0,
+    output: FormatOption = Format.text,
+) -> None:
+    """Measure the conventions of a function, each with the probe that shows it."""
+    with _usage_errors():
+        found = _fingerprint(target, framework, keywords, timeout)
+    document = fingerprint_summary(found)
+    if output == Format.json:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    else:
+        print_fingerprint(document, Console(highlight=False))
+    raise typer.Exit(0 if found.readings["layout"].measured else 1)
 
 
 @app.command(
@@ -381,6 +426,26 @@ def _collect(
             model=any(case.id.startswith("real/") for case in chosen),
             resume=resume,
             timeout=asked.timeout,
+            progress=lambda done: progress.update(task, completed=done),
+        )
+
+
+def _fingerprint(
+    target: str, framework: str | None, keywords: Sequence[str] | None, timeout: float
+) -> Fingerprint:
+    declared = {}
+    for pair in keywords or ():
+        part, equals, keyword = pair.partition("=")
+        if not (part and equals and keyword):
+            raise UsageError(f"--map is like mask=allowed, not {pair!r}")
+        declared[part] = keyword
+    with _progress() as progress:
+        task = progress.add_task(f"probes of {target}", total=len(NAMES))
+        return measure(
+            target,
+            framework=framework,
+            keywords=declared,
+            timeout=timeout,
             progress=lambda done: progress.update(task, completed=done),
         )
 

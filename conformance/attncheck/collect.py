@@ -67,7 +67,7 @@ def collect(
     lost, subject, before = 0, {"name": target}, len(cases)
     begin = ["--begin", "resumed" if resume else "new"]
     while True:
-        status, why = _run_worker([*command, *begin], folder, timeout, progress)
+        status, why = run_worker([*command, *begin], folder, timeout, progress)
         left, begin = pending(folder, cases), []
         if not left:
             return
@@ -81,7 +81,7 @@ def collect(
             return
 
 
-def _run_worker(
+def run_worker(
     command: Sequence[str],
     folder: Path,
     timeout: float,

@@ -1,7 +1,7 @@
 """A subject: an implementation under judgement, and what it declares of itself."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from attncheck import frameworks
@@ -39,6 +39,9 @@ class Subject:
     grad: Callable | None = None
     """`grad(d_out, q, k, v, *, d_lse=None, **options)` → dq, dk, dv, dbias.  Without
     it, gradients come from the framework's autodiff."""
+    keywords: Mapping[str, str] = field(default_factory=dict)
+    """Part of a call, a key of `attncheck.calling.PARTS` → the keyword of `call` for
+    it, where its name does not say it.  For `fingerprint`."""
     multi_head: Callable | None = None
     """`multi_head(params, x, context=None, **options)` → output `b i c`, where params
     is a dict of `w_q` … `b_o`."""

@@ -45,14 +45,26 @@ def load(
         SubjectError: no such module or name, or a function that cannot be called as
             `f(q, k, v, …)`.
     """
-    if target in BUILT_IN:
-        found: Any = _imported(BUILT_IN[target], target)
-    else:
-        module, name = _module_of(target)
-        found = _attribute(module, name, target)
+    found = find(target)
     if not isinstance(found, Subject):
         found = _from_function(found, target, framework, accepts)
     return found if profile is None else replace(found, profile=profile)
+
+
+def find(target: str) -> Any:
+    """What a target names: a `Subject`, or a function.
+
+    Raises:
+        SubjectError: no such module or name, or no function.
+    """
+    if target in BUILT_IN:
+        return _imported(BUILT_IN[target], target)
+    module, name = _module_of(target)
+    found = _attribute(module, name, target)
+    if not isinstance(found, Subject) and not callable(found):
+        kind = type(found).__name__
+        raise SubjectError(f"{target!r} is no function but of type {kind}")
+    return found
 
 
 def _module_of(target: str) -> tuple[ModuleType, str]:
@@ -113,16 +125,13 @@ def _attribute(module: ModuleType, name: str, target: str) -> Any:
 def _from_function(
     call: Any, target: str, framework: str | None, accepts: str | None
 ) -> Subject:
-    if not callable(call):
-        kind = type(call).__name__
-        raise SubjectError(f"{target!r} is no function but of type {kind}")
     if accepts is None:
         keywords = _read_signature(call, target)
     else:
         keywords = frozenset(_words(accepts))
     return Subject(
         call=call,
-        framework=framework or _framework_of(call, target),
+        framework=framework or framework_of(call, target),
         name=target,
         accepts=keywords,
     )
@@ -164,7 +173,7 @@ def _parameters(call: Callable, target: str) -> list[inspect.Parameter]:
     return parameters
 
 
-def _framework_of(call: Callable, target: str) -> str:
+def framework_of(call: Callable, target: str) -> str:
     """The framework that the target, or else its module, belongs to."""
     place = target.rpartition(":")[0]
     root = place.partition(".")[0]

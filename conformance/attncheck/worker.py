@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = vars(parser.parse_args(argv))
     folder, target = arguments.pop("folder").resolve(), arguments.pop("target")
     with_model, begins = arguments.pop("model"), arguments.pop("begin")
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     with redirect_stdout(sys.stderr):  # a subject may print; results go to files
         try:
             subject = load(target, **arguments)
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Ends this process soon after the one that started it and waits for it."""
     while os.getppid() == parent:
         time.sleep(1)

@@ -4,8 +4,15 @@
 no two of them can disagree.
 """
 
+from attncheck.report.fingerprint import fingerprint_summary, print_fingerprint
 from attncheck.report.html import as_html
 from attncheck.report.summary import summary
 from attncheck.report.text import print_text
 
-__all__ = ["as_html", "print_text", "summary"]
+__all__ = [
+    "as_html",
+    "fingerprint_summary",
+    "print_fingerprint",
+    "print_text",
+    "summary",
+]

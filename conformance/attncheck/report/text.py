@@ -164,7 +164,7 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _dtypes(subject: Mapping[str, Any]) -> Table:
-    table = _titled("cases passed, worst budget used")
+    table = titled("cases passed, worst budget used")
     for heading in ("dtype", "cases", "budget used", "by"):
         table.add_column(heading)
     for dtype, cell in subject["dtypes"].items():
@@ -176,7 +176,7 @@ def _dtypes(subject: Mapping[str, Any]) -> Table:
 def _table(report: Mapping[str, Any]) -> Table:
     """Subject × dtype: passed of judged cases, and the worst share of a budget."""
     dtypes = list(dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"]))
-    table = _titled("cases passed, worst budget used; max |Δ| in the real model")
+    table = titled("cases passed, worst budget used; max |Δ| in the real model")
     for heading in ("subject", *dtypes, "real model"):
         table.add_column(heading)
     for subject in report["subjects"]:
@@ -192,7 +192,7 @@ def _table(report: Mapping[str, Any]) -> Table:
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Pair × dtype: the worst difference, and how much is equal bit for bit."""
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    table = _titled("pairwise: worst difference of both budgets, bitwise equal results")
+    table = titled("pairwise: worst difference of both budgets, bitwise equal results")
     for heading in ("pair", *dtypes):
         table.add_column(heading)
     pairs: dict[tuple, dict[str, str]] = {}
@@ -205,7 +205,7 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _model(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = _titled("real model: max |Δ| of sentence embeddings of all-MiniLM-L6-v2")
+    table = titled("real model: max |Δ| of sentence embeddings of all-MiniLM-L6-v2")
     for heading in ("attention by", "and by", "max |Δ|", "rounding explains", ""):
         table.add_column(heading)
     for row in rows:
@@ -215,7 +215,8 @@ def _model(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _titled(title: str) -> Table:
+def titled(title: str) -> Table:
+    """A table as all of the judge's are."""
     return Table(
         title=f"\n[bold]{title}[/]",
         box=SIMPLE_HEAD,

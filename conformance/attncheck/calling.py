@@ -1,0 +1,210 @@
+"""How a library's function is called: its keyword for every part of a call, its axes.
+
+A canonical call has arrays `b n i d` and parts named as in `PARTS`.  A `Calling` says
+how one function names these parts and orders the axes; it is what has to be known, or
+declared, before a function can be called that was not written for this judge.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import einops
+
+from attncheck.subject import SubjectError
+from attncheck.suggest import near, no_such
+from attnref.spec import SPEC
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "mask": ("mask", "attn_mask", "attention_mask"),
+    "bias": ("bias", "attn_bias", "attention_bias"),
+    "causal": ("causal", "is_causal"),
+    "window": (
+        "window",
+        "window_size",
+        "local_window_size",
+        "sliding_window",
+        "sliding_window_size",
+    ),
+    "scale": ("scale", "sm_scale", "softmax_scale", "attn_scale", "scaling"),
+    "softcap": (
+        "softcap",
+        "soft_cap",
+        "logits_soft_cap",
+        "attn_logits_soft_cap",
+        "logit_cap",
+        "softmax_cap",
+    ),
+    "sinks": ("sinks", "s_aux", "head_sink"),
+    "dropout_rate": ("dropout_rate", "dropout_p"),
+    "dropout_keep": ("dropout_keep",),
+    "grouped": ("enable_gqa",),
+    "lse": ("return_lse", "return_logsumexp", "return_softmax_lse", "return_residual"),
+    "weights": (
+        "return_weights",
+        "return_attn_weights",
+        "return_attention_scores",
+        "need_weights",
+    ),
+}
+"""Part of a call → the keywords that are known to mean it.
+
+`mask` and `bias` are arrays over `b n i j`, `sinks` one number a query head; `window`
+is (left, right) or a number of keys; `causal` is a flag, and so are `grouped` (fewer
+key/value heads than query heads), `lse` and `weights` (return them too).
+"""
+
+ARRAYS = ("q", "k", "v")
+
+_PLACES = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calling:
+    """How one function is called."""
+
+    keywords: Mapping[str, str] = field(default_factory=dict)
+    """Part, a key of `PARTS` → the function's keyword for it."""
+    layout: str = SPEC.layout
+    """Axes of q, k, v and the output; an axis that is left out is looped over by the
+    caller, so here it must have size 1."""
+    arrays: tuple[str, ...] = ARRAYS
+    """What the function calls its first three parameters."""
+    ignored: tuple[str, ...] = ()
+    """Parameters that are not known to mean a part, and stay at their defaults."""
+
+    def takes(self, part: str) -> bool:
+        """Whether the function has a keyword for the part."""
+        return part in self.keywords
+
+    def options(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments that give these parts to the function."""
+        return {self.keywords[part]: value for part, value in parts.items()}
+
+    def arrange(self, array: Any) -> Any:
+        """`b n i d` → the function's own axes, of any framework's array."""
+        return einops.rearrange(array, f"{self._held('b n i d')} -> {self.layout}")
+
+    def restore(self, array: Any) -> Any:
+        """The function's own axes → `b n i d`."""
+        return einops.rearrange(array, f"{self.layout} -> {self._held('b n i d')}")
+
+    def arrange_logits(self, array: Any) -> Any:
+        """`b n i j` → the axes of a mask or a bias: those that the layout has."""
+        held = self._held("b n i j", always="j")
+        return einops.rearrange(array, f"{held} -> {held.replace('1 ', '')}")
+
+    def _held(self, axes: str, always: str = "") -> str:
+        """`axes` with 1 in place of those that the layout lacks."""
+        held = {*self.layout.split(), *always}
+        return " ".join(axis if axis in held else "1" for axis in axes.split())
+
+
+def calling_of(function: Callable, declared: Mapping[str, str], name: str) -> Calling:
+    """How `function` is called: what is declared, and what its keywords say.
+
+    Args:
+        declared: part → keyword, where the name of the keyword does not say it.
+        name: of the function, for messages.
+
+    Raises:
+        SubjectError: a function that cannot be called as `f(q, k, v, …)`, a keyword
+            that it does not have, or two for one part.
+    """
+    for part in declared:
+        if part not in PARTS:
+            raise SubjectError(no_such("a part of a call", part, PARTS))
+    parameters = read_parameters(function)
+    if parameters is None:
+        return Calling(keywords=dict(declared))
+    arrays = _arrays(parameters, name)
+    others = [p for p in parameters if p.name not in arrays and p.kind not in _ANY]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    found = [p.name for p in others]
+    if not takes_any and (missing := sorted(set(declared.values()) - set(found))):
+        raise SubjectError(
+            f"{name!r} has no keyword {missing[0]!r}, "
+            f"but {', '.join(found) or 'none'}{near(missing[0], found)}"
+        )
+    free = [word for word in found if word not in declared.values()]
+    recognised = {part: _keyword(part, free, name) for part in PARTS}
+    keywords = {part: word for part, word in recognised.items() if word}
+    keywords |= declared
+    ignored = [p for p in others if p.name not in keywords.values()]
+    if needed := [p.name for p in ignored if p.default is p.empty]:
+        raise SubjectError(
+            f"{name!r} needs {', '.join(f'`{word}`' for word in needed)}: say which "
+            f"part of a call it is, as in --map scale={needed[0]}; the parts are "
+            f"{', '.join(PARTS)}"
+        )
+    return Calling(
+        keywords=keywords, arrays=arrays, ignored=tuple(p.name for p in ignored)
+    )
+
+
+def _arrays(parameters: Sequence[inspect.Parameter], name: str) -> tuple[str, ...]:
+    """What the function calls q, k and v."""
+    places = [p.name for p in parameters if p.kind in _PLACES][:3]
+    if len(places) == 3:
+        return tuple(places)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return ARRAYS
+    raise SubjectError(
+        f"{name!r} cannot be called as f(q, k, v): "
+        f"its positional parameters are ({', '.join(places)})"
+    )
+
+
+def _keyword(part: str, found: Sequence[str], name: str) -> str | None:
+    """The keyword that is known to mean the part, or None where there is none."""
+    known = [word for word in PARTS[part] if word in found]
+    if len(known) > 1:
+        raise SubjectError(
+            f"the {part} of {name!r} may be {' or '.join(known)}: "
+            f"say which, as in --map {part}={known[0]}"
+        )
+    return known[0] if known else None
+
+
+def read_parameters(function: Callable) -> Sequence[inspect.Parameter] | None:
+    """The parameters of a function; None where neither its signature can be read nor
+    its docstring begins with one, as those of built-in functions do.
+    """
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        name, text = getattr(function, "__name__", ""), function.__doc__ or ""
+    head = re.match(rf"\s*{re.escape(name)}(\([^()]*\)) *->", text)
+    try:
+        return _parsed(head.group(1)) if head else None
+    except SyntaxError:
+        return None
+
+
+def _parsed(head: str) -> list[inspect.Parameter]:
+    """The parameters of `(q, k, *, scale=None)`."""
+    (definition,) = ast.parse(f"def f{head}: pass").body
+    assert isinstance(definition, ast.FunctionDef)
+    given = definition.args
+    places = [*given.posonlyargs, *given.args]
+    bare = len(places) - len(given.defaults)
+    defaults = [n >= bare for n in range(len(places))]
+    defaults += [value is not None for value in given.kw_defaults]
+    empty = inspect.Parameter.empty
+    return [
+        inspect.Parameter(
+            one.arg,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if one in places
+            else inspect.Parameter.KEYWORD_ONLY,
+            default=None if default else empty,
+        )
+        for one, default in zip([*places, *given.kwonlyargs], defaults, strict=True)
+    ]
