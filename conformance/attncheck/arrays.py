@@ -7,7 +7,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from attncheck.lines import LIMIT, ExchangeError, check_size
+from attncheck.lines import LIMIT, ExchangeError, check_size, sentence
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -33,7 +33,7 @@ def read_arrays(path: Path, limit: int = LIMIT) -> dict[str, np.ndarray]:
         arrays = load_file(path)
     # AttributeError: a type that safetensors knows and NumPy does not.
     except (OSError, SafetensorError, AttributeError, ValueError) as error:
-        raise ExchangeError(f"{path} cannot be read: {error}") from error
+        raise ExchangeError(f"{path} cannot be read: {sentence(error)}") from error
     for name, array in arrays.items():
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
             raise ExchangeError(f"{path} cannot be read: `{name}` is neither 0 nor 1")

@@ -6,7 +6,7 @@ a safetensors file of arrays for each result.  A result is on disk before its li
 so an interrupted run goes on where it was.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +49,9 @@ LARGEST = 2**26
 
 HEADER = 2**20
 """Bytes that a file of results may have beside its arrays."""
+
+LISTED = 100
+"""Damaged lines of no case that are told one by one."""
 
 LONGEST_MESSAGE = 4000
 """Characters of a message; of a longer one, the first."""
@@ -140,7 +143,7 @@ def read_results(folder: Path, cases: Iterable[Case] | None = None) -> Results:
     """The results of a folder by case id; of two for a case, the later one.
 
     A line that is damaged costs its own case only, which is then not judged, and says
-    why.
+    why; it displaces none that can be read.
 
     Args:
         cases: whose results are wanted.  Those of other cases, or of other versions of
@@ -150,33 +153,67 @@ def read_results(folder: Path, cases: Iterable[Case] | None = None) -> Results:
         ExchangeError: no such file.
     """
     known = None if cases is None else {case.id: case for case in cases}
+    latest, instead, damage = _told(_result_lines(folder), known)
+    results = {id: Result(id, NOT_JUDGED, why) for id, why in instead.items()}
+    for id, (place, record) in latest.items():
+        results[id] = _result(folder, place, record, (known or {}).get(id))
+    return Results(results, damage)
+
+
+def _told(
+    lines: Iterable[Line], known: Mapping[str, Case] | None
+) -> tuple[dict[str, tuple[str, dict[str, Any]]], dict[str, str], list[str]]:
+    """Id → place and record of its latest line; id → why it has none; what was lost."""
     latest: dict[str, tuple[str, dict[str, Any]]] = {}
-    stale: dict[str, Result] = {}
-    damage, strangers = [], []
-    for line in _result_lines(folder):
-        try:
-            record = line.record()
-            with naming(line.place):
-                check(record, {"id": RESULT["id"]})
-        except ExchangeError as error:
-            damage.append(str(error))
-            continue
-        id, case = record["id"], (known or {}).get(record["id"])
-        if known is not None and case is None:
+    stale: dict[str, str] = {}
+    broken: list[tuple[str, str]] = []
+    strangers: list[str] = []
+    for line in lines:
+        id, record, why = _identified(line)
+        if why:
+            broken.append((id, why))
+        elif known is not None and id not in known:
             strangers.append(id)
-        elif case is not None and record.get("sha256", "") not in ("", case.sha256):
-            why = f"{line.place}: is of another version of the case: sha256 differs"
-            stale[id] = Result(id, NOT_JUDGED, why)
+        elif known is not None and not _is_of(record, known[id]):
+            stale[id] = f"{line.place}: is of another version of the case (sha256)"
         else:
             latest[id] = line.place, record
-    if strangers:
-        names = ", ".join(map(shown, strangers[:3])) + ", …" * (len(strangers) > 3)
-        damage.append(f"{len(strangers)} results are of no case here: {names}")
-    results = {
-        id: _result(folder, place, record, (known or {}).get(id))
-        for id, (place, record) in latest.items()
-    }
-    return Results(stale | results, damage)
+    wanted = broken if known is None else [one for one in broken if one[0] in known]
+    instead = stale | {id: why for id, why in wanted if id and id not in latest}
+    lost = [why for id, why in broken if id not in instead]
+    return latest, instead, _listed(lost) + _counted(strangers)
+
+
+def _identified(line: Line) -> tuple[str, dict[str, Any], str]:
+    """Id and record of a line, as far as they can be read, and what is wrong."""
+    id, record = "", {}
+    try:
+        record = line.record()
+        with naming(line.place):
+            check(record, {"id": RESULT["id"]})
+            id = record["id"]
+            check(record, RESULT)
+    except ExchangeError as error:
+        return id, record, str(error)
+    return id, record, ""
+
+
+def _is_of(record: Mapping[str, Any], case: Case) -> bool:
+    """Whether the case is still the one that was run."""
+    return record.get("sha256", "") in ("", case.sha256)
+
+
+def _listed(sentences: Sequence[str]) -> list[str]:
+    """The first of them, and how many more there are."""
+    more = len(sentences) - LISTED
+    return [*sentences[:LISTED], *([f"{more} more lines are damaged"] * (more > 0))]
+
+
+def _counted(strangers: Sequence[str]) -> list[str]:
+    """One sentence about results of no case, if there are some."""
+    names = ", ".join(map(shown, strangers[:3])) + ", …" * (len(strangers) > 3)
+    some = f"{len(strangers)} results are of no case here: {names}"
+    return [some] if strangers else []
 
 
 def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
@@ -300,10 +337,9 @@ def _holds_record(line: Line) -> bool:
 def _result(
     folder: Path, place: str, record: Mapping[str, Any], case: Case | None = None
 ) -> Result:
-    """The result that a line says, or one that is not judged and says why."""
+    """The result of a record, not judged if its arrays cannot be read."""
     try:
         with naming(place):
-            check(record, RESULT)
             arrays = _result_arrays(folder, record, case)
     except ExchangeError as error:
         return Result(record["id"], NOT_JUDGED, str(error))

@@ -239,6 +239,7 @@ def _subject_of(results: Iterable[Result]) -> Mapping[str, Any]:
     said = [result.subject for result in results if result.subject]
     # Where a worker was lost, only the name that was asked for is known.
     said = [subject for subject in said if len(subject) > 1] or said
+    said = [x for x in said if x.get("profile", DEFAULT_PROFILE) in PROFILES] or said
     counts = Counter(map(written, said))
     return max(said, key=lambda subject: counts[written(subject)], default={})
 

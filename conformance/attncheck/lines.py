@@ -16,6 +16,9 @@ LIMIT = 2**30
 DIGITS = 18
 """Of the longest integer: every such fits 64 bits in any language."""
 
+SENTENCE = 500
+"""Characters of what is said about a file; of more, the first and the last."""
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _REPR = Repr()
 _REPR.maxstring = _REPR.maxother = 60
@@ -87,6 +90,13 @@ def clean(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def sentence(error: Exception) -> str:
+    """What an error says, on one line, and not too much of it."""
+    text = " ".join(clean(str(error)).split())
+    half = SENTENCE // 2
+    return text if len(text) <= SENTENCE else f"{text[:half]} … {text[-half:]}"
+
+
 def check_size(path: Path, limit: int) -> None:
     """Raises ExchangeError for a file of more bytes than `limit`."""
     if (size := path.stat().st_size) > limit:
@@ -99,7 +109,7 @@ def naming(place: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ExchangeError(f"{place}: {clean(str(error))}") from error
+        raise ExchangeError(f"{place}: {sentence(error)}") from error
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import json
 import random
 
-DEEP = 100_000
+DEEP = 20_000
+"""Levels: more than any reader goes down."""
 
 VALUES = (
     *(None, True, False, 0, 1, -1, 0.5, 1.5, -0.0, 1e308, 10**17, 2**31, "", "x", "\n"),

@@ -297,7 +297,10 @@ def two_results(tmp_path):
 def test_a_bad_result_is_not_judged_and_says_why_and_where(two_results, change, says):
     rewrite(two_results, RESULTS, 1, lambda record: change(two_results, record))
     results = read_results(two_results, read_cases(two_results))
-    assert [result.status for result in results.values()] == ["done", NOT_JUDGED]
+    assert {id: result.status for id, result in results.items()} == {
+        "drawn/F32": "done",
+        "bad/F32": NOT_JUDGED,
+    }
     message = results["bad/F32"].message
     assert message.startswith(f"{two_results / RESULTS}:2: ")
     assert says in message
@@ -314,6 +317,22 @@ def test_a_line_of_nobody_knows_which_case_costs_none(two_results, line):
     assert {result.status for result in results.values()} == {"done"}
     (sentence,) = results.damage
     assert sentence.startswith(f"{two_results / RESULTS}:3: ")
+
+
+def test_a_damaged_line_displaces_none_that_can_be_read(two_results):
+    with (two_results / RESULTS).open("ab") as file:
+        file.write(b'{"id": "bad/F32", "status": 5}\n')
+    results = read_results(two_results, read_cases(two_results))
+    assert {result.status for result in results.values()} == {"done"}
+    assert "results.jsonl:3: 'status' must be one of" in results.damage[0]
+
+
+def test_of_many_damaged_lines_the_first_are_told_and_the_others_counted(two_results):
+    with (two_results / RESULTS).open("ab") as file:
+        file.write(b"x\n" * 1000)
+    results = read_results(two_results, read_cases(two_results))
+    assert len(results.damage) == 101
+    assert results.damage[-1] == "900 more lines are damaged"
 
 
 def test_a_result_of_no_case_or_of_another_version_displaces_none(two_results):

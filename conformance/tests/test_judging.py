@@ -140,14 +140,14 @@ def test_a_result_of_another_subject_than_most_is_not_judged(written, other):
 
 
 def test_what_is_damaged_costs_its_own_case_only(written):
-    path = written([PLAIN, MASKED], done(PLAIN), done(MASKED))
+    path = written([PLAIN, MASKED], done(MASKED))
     with (path / RESULTS).open("a") as lines:
         lines.write('{"id": "plain/F32", "status": 5}\nnonsense\n')
     run = JUDGE.run(Folder.read(path))
     assert [v.status for v in run.verdicts] == ["not judged", "pass"]
-    assert "results.jsonl:3: 'status' must be one of" in run.verdicts[0].message
+    assert "results.jsonl:2: 'status' must be one of" in run.verdicts[0].message
     (sentence,) = run.damage
-    assert "results.jsonl:4: is no JSON" in sentence
+    assert "results.jsonl:3: is no JSON" in sentence
 
 
 @pytest.mark.parametrize("cases_too", [True, False])

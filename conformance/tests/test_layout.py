@@ -88,9 +88,8 @@ def test_a_layout_that_cannot_be_is_refused(order, says):
 
 def case(strides) -> Case:
     q, v = np.ones((1, 2, 3, 4), np.float32), np.ones((1, 2, 5, 4), np.float32)
-    return Case(
-        "a/F32", (), "A reason.", "F32", {"q": q, "k": v, "v": v}, strides=strides
-    )
+    inputs, wants = {"q": q, "k": v, "v": v}, ("output",)
+    return Case("a/F32", (), "A reason.", "F32", inputs, wants=wants, strides=strides)
 
 
 def test_a_layout_of_no_input_is_refused():
