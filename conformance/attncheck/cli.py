@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 import attnref
 from attncheck import frameworks, minilm, schemas
@@ -47,6 +47,7 @@ from attncheck.subject import SubjectError
 from attncheck.suggest import near
 from attncheck.suite import SETS, by_clause, cases
 from attncheck.target import BUILT_IN
+from attncheck.variants import VARIANTS
 from attncheck.waivers import Waiver, WaiverError, read, unmatched
 
 app = typer.Typer(
@@ -324,7 +325,7 @@ def list_(
     ] = None,
     set_name: SetOption = None,
 ) -> None:
-    """Show the built-in subjects, the clauses of the spec and the sets of cases."""
+    """Show the built-in subjects, the clauses of the spec, the cases and the faults."""
     if show_cases or clause_name is not None:
         with _usage_errors():
             _list_cases(Settings(set=set_name or SETS[0]).set, clause_name)
@@ -340,6 +341,12 @@ def list_(
             count = str(len(by_name[clause.name]))
             table.add_row(clause.name, count, clause.sentence)
         console.print(table)
+    console.print(f"\n[bold]faults[/]: {len(VARIANTS)} that a report can name")
+    table = Table(Column("fault", no_wrap=True), "what it does", box=None)
+    for variant in VARIANTS:
+        seen = f" ({variant.reference})" if variant.reference else ""
+        table.add_row(variant.name, variant.sentence + seen)
+    console.print(table)
 
 
 @app.command(epilog="Example: `attncheck doctor`")

@@ -22,6 +22,7 @@ from attncheck.exchange import CASES, RESULTS, read_cases
 from attncheck.frameworks import NAMES
 from attncheck.suite import cases
 from attncheck.target import BUILT_IN
+from attncheck.variants import VARIANTS
 
 RIGHT = "attnref.numpy"
 FEW = ("--case", "softcap*", "--dtype", "F32")
@@ -223,9 +224,13 @@ def test_exported_cases_are_those_of_the_set(place):
     assert "real cases: not exported: left out by the test" in ended.stderr
 
 
-def test_list_shows_subjects_clauses_and_sets():
+def test_list_shows_subjects_clauses_sets_and_faults():
     ended = attncheck("list")
     assert ended.exit_code == 0
+    shown = one_line(ended.stdout)
+    assert f"faults: {len(VARIANTS)}" in shown
+    for variant in VARIANTS:
+        assert variant.name in shown
     for name in (*BUILT_IN, *(clause.name for clause in CLAUSES)):
         assert name in ended.stdout
     assert f"set smoke: {len(cases('smoke'))} cases" in ended.stdout

@@ -20,7 +20,7 @@ class MaskInverted(
         return ~array if inverted else array
 
 
-class MaskIgnored(Model):
+class MaskIgnored(Model, reference="pytorch/pytorch#178588"):
     """The mask is ignored."""
 
     def seen(self) -> Array:
@@ -144,7 +144,7 @@ class MaskBeforeSoftcap(Model, reference="onnx/onnx#7865"):
 
 class MaskBeforeScale(
     Model,
-    reference="pytorch/pytorch#105202",
+    reference="NVIDIA/cudnn-frontend#804",
     convention=("scale_zero", "nan"),
 ):
     """The mask comes before the scale: −∞ · 0 is NaN, −∞ · (−1) is +∞."""
@@ -281,11 +281,7 @@ class _Causal(Model):
         return np.broadcast_to(seen, self.size("bnij"))
 
 
-class CausalUpperLeft(
-    _Causal,
-    reference="pytorch/pytorch#103082",
-    convention=("causal", "upper-left"),
-):
+class CausalUpperLeft(_Causal, reference="pytorch/pytorch#103082"):
     """The causal mask is aligned upper-left, whatever the offset."""
 
     def offset(self, offset: int) -> int:
@@ -345,7 +341,7 @@ class _Window(Model):
 
 class WindowLeftExclusive(
     _Window,
-    reference="huggingface/transformers#39408",
+    reference="huggingface/transformers#29623",
     convention=("window", "exclusive"),
 ):
     """The left end of a window is exclusive."""
@@ -361,7 +357,7 @@ class WindowRightExclusive(_Window):
         return left, (None if right is None else right - 1)
 
 
-class WindowLeftTooFar(_Window):
+class WindowLeftTooFar(_Window, reference="huggingface/transformers#39408"):
     """The left end of a window is one key too far."""
 
     def ends(self, left, right):

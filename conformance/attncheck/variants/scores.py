@@ -21,7 +21,7 @@ class ScaleByWidth(Model):
         return self.case.scale
 
 
-class ScaleByModelWidth(Model):
+class ScaleByModelWidth(Model, reference="karpathy/ng-video-lecture#6"):
     """The scores are divided by √(n·d), the width of all heads, instead of √d."""
 
     def scale(self) -> float:
@@ -55,7 +55,7 @@ class ScaleTwice(Model):
         return super().scale() ** 2
 
 
-class ScaleHalf(Model, reference="BobMcDear/attorch#14"):
+class ScaleHalf(Model):
     """The scale is the constant 0.5."""
 
     def scale(self) -> float:
@@ -69,7 +69,11 @@ class ScaleIgnored(Model, reference="tenstorrent/tt-metal#33304"):
         return self.case.sizes["d"] ** -0.5
 
 
-class ScaleZeroDefault(Model, convention=("scale_zero", "default")):
+class ScaleZeroDefault(
+    Model,
+    reference="SKaiNET-developers/SKaiNET#880",
+    convention=("scale_zero", "default"),
+):
     """A scale of 0 is read as none given."""
 
     def scale(self) -> float:
@@ -83,7 +87,11 @@ class ScaleAbsolute(Model):
         return abs(super().scale())
 
 
-class ScaleRoot(Model, convention=("scale_negative", "nan")):
+class ScaleRoot(
+    Model,
+    reference="pytorch/pytorch#105202",
+    convention=("scale_negative", "nan"),
+):
     """Queries and keys are multiplied by √scale: NaN where it is negative."""
 
     def scale(self) -> float:
@@ -99,7 +107,7 @@ class ScaleAndDefault(Model):
         return default if self.case.scale is None else self.case.scale * default
 
 
-class SoftcapIgnored(Model, reference="sgl-project/sgl-kernel-xpu#491"):
+class SoftcapIgnored(Model, reference="vllm-project/vllm-xpu-kernels#489"):
     """The softcap is ignored."""
 
     def capped(self, x: Array) -> Array:
@@ -194,7 +202,7 @@ class BiasIgnored(Model):
         return np.zeros(self.size("bnij"))
 
 
-class BiasSubtracted(Model, reference="pytorch-labs/attention-gym#86"):
+class BiasSubtracted(Model, reference="meta-pytorch/attention-gym#86"):
     """The bias is subtracted."""
 
     def biased(self, x: Array) -> Array:
@@ -204,7 +212,11 @@ class BiasSubtracted(Model, reference="pytorch-labs/attention-gym#86"):
         return -super().d_bias(ds)
 
 
-class BiasBeforeScale(Model, convention=("bias", "before_scale")):
+class BiasBeforeScale(
+    Model,
+    reference="tenstorrent/tt-metal#55337",
+    convention=("bias", "before_scale"),
+):
     """The bias is added before the scale."""
 
     def logits(self, scores: Array) -> Array:

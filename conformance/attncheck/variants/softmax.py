@@ -137,7 +137,7 @@ class LastBlockShifted(Model):
         return super().values(v, tile)
 
 
-class PaddingCounted(Model):
+class PaddingCounted(Model, reference="pytorch/pytorch#196678"):
     """The zeros that fill up the last block count as keys with score 0."""
 
     def sum_up(self, total: Array, p: Array) -> Array:
@@ -164,7 +164,9 @@ class SplitsAveraged(Model):
 # ------------------------------------------------------------------------ log-sum-exp
 
 
-class LseBaseTwo(Model, reference="pytorch/pytorch#181645", convention=("lse", 2)):
+class LseBaseTwo(
+    Model, reference="flashinfer-ai/flashinfer#2113", convention=("lse", 2)
+):
     """The log-sum-exp is a logarithm of base 2."""
 
     def results(self) -> dict[str, Array]:
