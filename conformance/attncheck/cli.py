@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,7 @@ from attncheck.exchange import (
     ExchangeError,
     write_cases,
 )
+from attncheck.explain import Evidence
 from attncheck.fingerprint import NAMES, Fingerprint
 from attncheck.fingerprint import fingerprint as measure
 from attncheck.judging import Folder, Judge
@@ -43,11 +45,13 @@ from attncheck.report import (
     print_text,
     summary,
 )
+from attncheck.shrink import shrink
 from attncheck.subject import SubjectError
 from attncheck.suggest import near
 from attncheck.suite import SETS, by_clause, cases
 from attncheck.target import BUILT_IN
 from attncheck.variants import VARIANTS
+from attncheck.verdict import Run
 from attncheck.waivers import Waiver, WaiverError, read, unmatched
 
 app = typer.Typer(
@@ -195,6 +199,12 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the results that --out holds.")
     ] = False,
+    shrinks: Annotated[
+        bool,
+        typer.Option(
+            "--shrink/--no-shrink", help="Look for a minimal case where one fails."
+        ),
+    ] = True,
     output: FormatOption = Format.text,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
@@ -228,7 +238,8 @@ def run(
             folder = place / name if len(asked.subject) > 1 else place
             _collect(target, chosen, folder, asked, resume)
             folders.append(Folder.read(folder))
-        report = _report(folders, asked.profile, waived)
+        targets_of = asked if shrinks else None
+        report = _report(folders, asked.profile, waived, targets_of)
     _finish(report, output, json_file, html_file)
 
 
@@ -458,19 +469,41 @@ def _fingerprint(
 
 
 def _report(
-    folders: Sequence[Folder], profile: str | None, waivers: Sequence[Waiver]
+    folders: Sequence[Folder],
+    profile: str | None,
+    waivers: Sequence[Waiver],
+    asked: Settings | None = None,
 ) -> dict[str, Any]:
+    """Judges folders, of which `asked`, where given, says how to run their subjects."""
     judging = Judge(Cache.of_user())
     runs, rest = [], []
     with _progress() as progress:
-        for folder in progress.track(folders, description="judging"):
+        for place, folder in enumerate(progress.track(folders, description="judging")):
             run = judging.run(folder, profile, waivers)
+            if asked is not None and not run.conforms:
+                run = _shrunk(run, asked.subject[place], judging, asked)
             runs.append(run)
             rest.append(folder.without(run.waived))
     pairs = agreements(judging, rest)
     judging.cache.prune()
     model = check_model(folders)
     return summary(runs, pairs, model, model_missing=minilm.available())
+
+
+def _shrunk(run: Run, target: str, judging: Judge, asked: Settings) -> Run:
+    """The run with a small case that fails, if one is found."""
+    profile = str(run.subject["profile"])
+
+    def judged(cases: Sequence[Case]) -> dict[str, Evidence]:
+        with tempfile.TemporaryDirectory(prefix="attncheck-") as place:
+            options, path = asked.options, Path(place)
+            collect(target, cases, path, options=options, timeout=asked.timeout)
+            folder = Folder.read(path)
+            verdicts = [judging.verdict(case, folder, profile) for case in cases]
+            known = judging.evidence(verdicts, folder, profile)
+            return {one.case.id: one for one in known}
+
+    return replace(run, minimal=shrink(run, judged, target))
 
 
 def _finish(

@@ -166,7 +166,7 @@ class Judge:
                 self.expected,
                 lambda case: self.budget(case, name).bounds,
             ),
-            diagnoses=explain(self._evidence(verdicts, folder, name)),
+            diagnoses=explain(self.evidence(verdicts, folder, name)),
             damage=folder.damage,
         )
 
@@ -188,12 +188,10 @@ class Judge:
         )
         return replace(found, findings=findings)
 
-    def _evidence(
+    def evidence(
         self, verdicts: Sequence[Verdict], folder: Folder, profile: str
     ) -> Iterator[Evidence]:
-        """What was judged; nothing where no result is wrong."""
-        if not any(verdict.first_failure for verdict in verdicts):
-            return
+        """What was judged, with what came and what must come."""
         for verdict in verdicts:
             case = verdict.case
             if verdict.status in JUDGED and case.id in folder.results:

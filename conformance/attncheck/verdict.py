@@ -15,6 +15,7 @@ from attncheck.laws import Holding
 
 if TYPE_CHECKING:
     from attncheck.explain import Diagnosis
+    from attncheck.shrink import Minimal
 
 AXES_OF: Mapping[str, str] = {
     "scores": "bnij",
@@ -148,6 +149,8 @@ class Run:
     """How far related results are related as they must be."""
     diagnoses: Sequence["Diagnosis"] = ()
     """What explains the failures, or that nothing known does."""
+    minimal: "Minimal | None" = None
+    """A small case that fails, where one was looked for."""
     damage: Sequence[str] = ()
     """One sentence for each line of results that is of no case."""
 

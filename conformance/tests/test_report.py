@@ -137,6 +137,7 @@ def test_the_document_has_these_keys(report):
             "pooled",
             "results_not_judged",
             "diagnoses",
+            "minimal",
             "clauses_failing",
             "clauses_not_judged",
             "failures",

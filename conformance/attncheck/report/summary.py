@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,8 @@ from attncheck.agreement import Agreement, ModelCheck
 from attncheck.case import RESULTS
 from attncheck.explain import Cause, Diagnosis
 from attncheck.lines import plain
+from attncheck.report.snippet import snippet
+from attncheck.shrink import Minimal
 from attncheck.variants import Variant
 from attncheck.verdict import Finding, Run, Verdict
 
@@ -62,6 +64,7 @@ def _subject(run: Run) -> dict[str, Any]:
         "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
         "diagnoses": [_diagnosis(diagnosis) for diagnosis in run.diagnoses],
+        "minimal": _minimal(run.minimal, run.subject) if run.minimal else None,
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
         "failures": [failure_record(verdict) for verdict in _simplest_first(failures)],
@@ -114,6 +117,16 @@ def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
         "failing": len(diagnosis.failing),
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "closest": _cause(diagnosis.closest) if diagnosis.closest else None,
+    }
+
+
+def _minimal(minimal: Minimal, subject: Mapping[str, Any]) -> dict[str, Any]:
+    plain = subject["name"] == minimal.target
+    return {
+        "origin": minimal.origin,
+        "scores": minimal.scores,
+        "first": finding_record(minimal.finding),
+        "snippet": snippet(minimal, subject["framework"], plain=plain),
     }
 
 

@@ -91,6 +91,18 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield f"  … and {counted(len(groups) - SHOWN_FAILURES, 'more kind')} of failure"
     if len(failures) > len(groups):
         yield "  [dim]every failing case: --html FILE, or --format json[/]"
+    if subject["minimal"]:
+        yield from _minimal(subject["minimal"])
+
+
+def _minimal(minimal: Mapping[str, Any]) -> Iterator[str]:
+    """The small case, as lines that can be copied."""
+    size = counted(minimal["scores"], "score")
+    yield f"  [bold]minimal[/]  {escape(minimal['origin'])} cut down to {size}:"
+    yield ""
+    for line in minimal["snippet"].splitlines():
+        yield escape(f"    {line}".rstrip())
+    yield ""
 
 
 def _damage(sentences: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,165 @@
+"""A small case as a few lines of Python that run without the judge."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+
+from attncheck.case import FORWARD, MULTI_HEAD_PARAMS, Case
+from attncheck.shrink import Minimal
+from attncheck.subject import options
+
+LONG = 72
+"""The most columns of a row of numbers."""
+
+IMPORTS = {
+    "numpy": "import numpy as np",
+    "torch": "import torch",
+    "jax": "import jax\nimport jax.numpy as jnp",
+}
+
+ARRAY = {"numpy": "np.array", "torch": "torch.tensor", "jax": "jnp.array"}
+
+TYPE = {
+    "numpy": {"F64": "np.float64", "F32": "np.float32", "F16": "np.float16"},
+    "torch": {"F64": "torch.float64", "F32": "torch.float32", "F16": "torch.float16"},
+    "jax": {"F64": "jnp.float64", "F32": "jnp.float32", "F16": "jnp.float16"},
+}
+TYPE["numpy"]["BF16"] = "ml_dtypes.bfloat16"
+TYPE["torch"]["BF16"] = "torch.bfloat16"
+TYPE["jax"]["BF16"] = "jnp.bfloat16"
+
+
+def snippet(minimal: Minimal, framework: str, *, plain: bool) -> str:
+    """Python that calls the subject as the judge does, and prints both results.
+
+    Args:
+        framework: of its arrays.
+        plain: it is a function; else a `Subject`.
+    """
+    case, name, target = minimal.case, minimal.finding.name, minimal.target
+    lines = [*_imports(case, target, framework), ""]
+    lines += _arrays(case, framework)
+    lines += ["", *_call(case, name, framework, _name(target), plain=plain)]
+    lines += [f"expected = {literal(_nearest(minimal.want, minimal.got))}"]
+    lines += ["print('got     ', got)", "print('expected', expected)"]
+    return "\n".join(lines) + "\n"
+
+
+def literal(array: np.ndarray) -> str:
+    """Nested lists of the shortest decimal numbers that give the array again."""
+    return fill(_nested(array), LONG, subsequent_indent=" " * 4)
+
+
+def _nested(array: np.ndarray) -> str:
+    if array.ndim == 0:
+        return _number(array)
+    return f"[{', '.join(map(_nested, array))}]"
+
+
+def _number(x: np.ndarray) -> str:
+    if x.dtype == bool:
+        return str(bool(x))
+    if not np.isfinite(x.astype(np.float64)):
+        return (
+            str(float(x)).replace("nan", 'float("nan")').replace("inf", 'float("inf")')
+        )
+    # ml-dtypes' numbers print as many digits as they have.
+    return repr(x.item()) if x.dtype == np.float64 else str(x)
+
+
+def _nearest(want: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """What is expected, in the type of the result."""
+    with np.errstate(all="ignore"):
+        return want.astype(got.dtype)
+
+
+def _name(target: str) -> str:
+    return target.rpartition(":")[2]
+
+
+def _imports(case: Case, target: str, framework: str) -> Iterator[str]:
+    yield from IMPORTS[framework].split("\n")
+    if framework == "numpy" and case.dtype == "BF16":
+        yield "import ml_dtypes"
+    if framework == "jax" and case.dtype == "F64":
+        yield 'jax.config.update("jax_enable_x64", True)'
+    place, _, name = target.rpartition(":")
+    module = Path(place).stem if place.endswith(".py") else place
+    yield ""
+    yield f"from {module} import {name}"
+
+
+def _arrays(case: Case, framework: str) -> Iterator[str]:
+    make = ARRAY[framework]
+    for name, array in case.inputs.items():
+        dtype = "" if array.dtype == bool else f", dtype={_type(array, framework)}"
+        yield f"{name} = {make}({literal(array)}{dtype})"
+
+
+def _type(array: np.ndarray, framework: str) -> str:
+    names = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+    return TYPE[framework][names[array.dtype.name]]
+
+
+def _call(
+    case: Case, name: str, framework: str, target: str, *, plain: bool
+) -> Iterator[str]:
+    """The lines after which `got` is the result."""
+    function = target if plain else f"{target}.call"
+    if case.op == "multi_head_attention":
+        given = [f"{p}={p}" for p in MULTI_HEAD_PARAMS if p in case.inputs]
+        missing = [f"{p}=None" for p in MULTI_HEAD_PARAMS if p not in case.inputs]
+        yield f"params = dict({', '.join(given + missing)})"
+        context = "context" if "context" in case.inputs else "None"
+        words = ", ".join(["params", "x", context, *_keywords(case)])
+        yield f"got = {target}.multi_head({words})"
+    elif name in FORWARD:
+        yield f"got = {function}({', '.join(['q', 'k', 'v', *_keywords(case)])})"
+        if not plain:
+            yield f"got = dict(zip({target}.returns, got))[{name!r}]"
+    else:
+        yield from _gradient(case, name, framework, target, plain=plain)
+
+
+def _gradient(
+    case: Case, name: str, framework: str, target: str, *, plain: bool
+) -> Iterator[str]:
+    """The lines that give a gradient: the subject's own in NumPy, else autodiff."""
+    wanted = [n for n in ("q", "k", "v", "bias") if n in case.inputs]
+    place = wanted.index(name[1:])
+    if framework == "numpy":
+        lse = ["d_lse=d_lse"] if "d_lse" in case.inputs else []
+        words = ", ".join(["d_out", "q", "k", "v", *lse, *_keywords(case)])
+        yield f"got = {target}.grad({words})[{place}]"
+        return
+    others = ", ".join(["q", "k", "v", *_keywords(case)])
+    function = target if plain else f"{target}.call"
+    yield f"def call({', '.join(wanted)}):"
+    yield f"    out = {function}({others})"
+    if plain:
+        yield "    return out"
+    elif "d_lse" in case.inputs:
+        yield f"    out = dict(zip({target}.returns, out))"
+        yield "    return out['output'], out['lse']"
+    else:
+        yield f"    return dict(zip({target}.returns, out))['output']"
+    yield ""
+    given, cotangent = ", ".join(wanted), "d_out"
+    if "d_lse" in case.inputs:
+        cotangent = "(d_out, d_lse)"
+    if framework == "jax":
+        yield f"_, pullback = jax.vjp(call, {given})"
+        yield f"got = pullback({cotangent})[{place}]"
+        return
+    yield f"for x in ({given},):"
+    yield "    x.requires_grad_()"
+    yield f"got = torch.autograd.grad(call({given}), ({given},), {cotangent})[{place}]"
+
+
+def _keywords(case: Case) -> Sequence[str]:
+    return [
+        f"{name}={name}" if isinstance(value, np.ndarray) else f"{name}={value!r}"
+        for name, value in options(case).items()
+    ]
