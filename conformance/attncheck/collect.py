@@ -52,7 +52,8 @@ def collect(
             attention.
         resume: keep what the same subject had finished in this folder.
         timeout: seconds that one case may take, the import of the subject included.
-        progress: called with the number of finished cases.
+        progress: called with the number of finished cases, often; what it raises ends
+            the run.
 
     Raises:
         SubjectError: the target cannot be judged.
@@ -120,13 +121,14 @@ def _watch(
     progress: Callable[[int], None],
 ) -> bool:
     """Waits for the worker's end; False where it made no progress for too long."""
-    size, since = -1, time.monotonic()
+    size, since, done = -1, time.monotonic(), 0
     while process.poll() is None:
         path = folder / RESULTS
         now = path.stat().st_size if path.exists() else 0
         if now != size:
             size, since = now, time.monotonic()
-            progress(path.read_bytes().count(b"\n") if size else 0)
+            done = path.read_bytes().count(b"\n") if size else 0
+        progress(done)
         if time.monotonic() - since > timeout:
             return False
         time.sleep(POLL_SECONDS)

@@ -216,6 +216,14 @@ def _counted(strangers: Sequence[str]) -> list[str]:
     return [some] if strangers else []
 
 
+def read_result(folder: Path, line: Line, case: Case) -> Result:
+    """The result of a case that a line of the folder says.
+
+    One that is damaged is not judged and says why.
+    """
+    return _result(folder, line.place, line.record(), case)
+
+
 def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
     """The cases that have no result of theirs."""
     done = {(record["id"], record.get("sha256", "")) for record in _records(folder)}

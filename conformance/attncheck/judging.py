@@ -159,13 +159,8 @@ class Judge:
         return replace(
             run,
             measured={dtype: self._measured(folder, dtype) for dtype in dtypes},
-            pooled=self._pooled(folder, name),
-            laws=laws.check(
-                folder.cases,
-                folder.results,
-                self.expected,
-                lambda case: self.budget(case, name).bounds,
-            ),
+            pooled=self.pooled(folder, name),
+            laws=self.laws(folder, name),
             diagnoses=explain(self.evidence(verdicts, folder, name)),
             damage=folder.damage,
         )
@@ -213,7 +208,16 @@ class Judge:
         result = folder.results[case.id]
         return judge(case, self.expected(case), bounds, result).status != "fail"
 
-    def _pooled(self, folder: Folder, profile: str) -> dict[tuple[str, str], Pooled]:
+    def laws(self, folder: Folder, profile: str) -> list[laws.Holding]:
+        """How the laws hold whose cases the folder has."""
+        return laws.check(
+            folder.cases,
+            folder.results,
+            self.expected,
+            lambda case: self.budget(case, profile).bounds,
+        )
+
+    def pooled(self, folder: Folder, profile: str) -> dict[tuple[str, str], Pooled]:
         """Statistics of the random cases, by dtype and result."""
         samples: dict[tuple[str, str], list[Sample]] = {}
         for case in filter(folder.has_done, folder.cases):

@@ -75,6 +75,7 @@ def test_the_wheel_carries_its_licence_and_its_command(wheel):
     assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
     (entries,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
     assert b"attncheck = attncheck.__main__:main" in archive.read(entries)
+    assert b"[pytest11]\nattncheck = attncheck.pytest_plugin" in archive.read(entries)
 
 
 def test_both_packages_are_imported_from_where_they_are_installed(installed):
@@ -91,6 +92,17 @@ def test_a_source_root_is_no_package(installed, name):
         "assert found is None, found\n"
     )
     python(installed, program)
+
+
+def test_pytest_finds_the_installed_plugin_and_its_cases(installed, tmp_path):
+    program = (
+        "import os, pytest\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        "pytest.main(['--pyargs', 'attncheck', '--attn-subject', 'my:f', '--co', '-q'])"
+    )
+    listed = python(installed, program).stdout.splitlines()
+    assert "attncheck.conformance::my:f::causal-square/F32" in listed
+    assert listed[-1].startswith(f"{sum('::' in line for line in listed)} tests")
 
 
 def test_the_installed_judge_judges_and_writes_its_page(installed, tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from attncheck.agreement import Agreement, ModelCheck
+from attncheck.budget import Pooled
 from attncheck.case import RESULTS
 from attncheck.explain import Cause, Diagnosis
 from attncheck.lines import plain
@@ -57,10 +58,7 @@ def _subject(run: Run) -> dict[str, Any]:
             for dtype in dict.fromkeys(v.case.dtype for v in run.verdicts)
         },
         "measured": run.measured,
-        "pooled": [
-            {"dtype": dtype, "result": name, "passes": one.passes, **asdict(one)}
-            for (dtype, name), one in run.pooled.items()
-        ],
+        "pooled": [pooled_record(key, one) for key, one in run.pooled.items()],
         "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
         "diagnoses": [_diagnosis(diagnosis) for diagnosis in run.diagnoses],
@@ -161,6 +159,13 @@ def failure_record(verdict: Verdict) -> dict[str, Any]:
         "results": [f.name for f in verdict.findings if f.status == "fail"],
         "first": finding_record(finding) if finding else None,
     }
+
+
+def pooled_record(key: tuple[str, str], pooled: Pooled) -> dict[str, Any]:
+    """Statistics of a dtype and a result, as part of a document."""
+    dtype, name = key
+    said = {"dtype": dtype, "result": name, "passes": pooled.passes}
+    return said | asdict(pooled)
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:

@@ -156,23 +156,35 @@ def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
 
 
 def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    simplest, first = failures[0], failures[0]["first"]
+    simplest = failures[0]
     more = f" (and {counted(len(failures) - 1, 'more case')})" if failures[1:] else ""
     yield f"  [red]{simplest['status']}[/]  {escape(simplest['case'])}{more}"
-    if simplest["waived"]:
-        yield f"    delete the waiver: {escape(simplest['waived'])}"
-    if simplest["step"]:
-        yield f"    first step that diverges: [bold]{simplest['step']}[/]"
-    if simplest["message"]:
-        yield f"    {escape(simplest['message'])}"
-    if first and first["message"]:
-        yield f"    `{first['name']}` {escape(first['message'])}"
-    if first and first["worst"]:
-        yield f"    {escape(element(first))}"
-    if first and len(first["split"]) > 1:
-        yield f"    the budget there: {shares(first['split'])}"
+    for line in failure_lines(simplest):
+        yield f"    {line}"
     if simplest["status"] == "fail" and len(failures) <= ALIKE:
-        yield f"    [dim]this case is there for: {escape(simplest['why'])}[/]"
+        yield f"    [dim]{why(simplest)}[/]"
+
+
+def failure_lines(failure: Mapping[str, Any]) -> Iterator[str]:
+    """What there is to say of one failure, line by line, in markup."""
+    first = failure["first"]
+    if failure["waived"]:
+        yield f"delete the waiver: {escape(failure['waived'])}"
+    if failure["step"]:
+        yield f"first step that diverges: [bold]{failure['step']}[/]"
+    if failure["message"]:
+        yield escape(failure["message"])
+    if first and first["message"]:
+        yield f"`{first['name']}` {escape(first['message'])}"
+    if first and first["worst"]:
+        yield escape(element(first))
+    if first and len(first["split"]) > 1:
+        yield f"the budget there: {shares(first['split'])}"
+
+
+def why(failure: Mapping[str, Any]) -> str:
+    """`this case is there for: …`, in markup."""
+    return f"this case is there for: {escape(failure['why'])}"
 
 
 def _dtypes(subject: Mapping[str, Any]) -> Table:
