@@ -3,12 +3,18 @@
 import re
 import subprocess
 import sys
+import tomllib
+from dataclasses import fields
 from importlib.metadata import entry_points
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from attncheck import conformance, minilm
+from attncheck.config import KEYS
+from attncheck.pytest_plugin import OPTIONS
+from attncheck.waivers import Waiver
 
 pytest_plugins = ["pytester"]
 
@@ -345,6 +351,17 @@ def test_what_cannot_be_judged_fails_once_and_is_skipped_from_then_on(ask, name,
     ended = ask(name, *CHOSEN, "-rs")
     assert outcomes(ended) == {"failed": 1, "skipped": 4}
     ended.stdout.fnmatch_lines([says, f"SKIPPED * not run: {says}"])
+
+
+def test_the_page_has_every_option_every_setting_and_every_key():
+    page = (Path(__file__).parents[2] / "docs" / "pytest.md").read_text("utf-8")
+    assert set(re.findall(r"`--attn-(\w+)`", page)) == set(OPTIONS)
+    blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    waivers, table = map(tomllib.loads, blocks)
+    assert set(table["tool"]["attncheck"]) == set(KEYS)
+    assert {key for entry in waivers["waiver"] for key in entry} == {
+        field.name for field in fields(Waiver)
+    }
 
 
 def test_several_subjects_are_judged_beside_other_tests(ask, pytester):
