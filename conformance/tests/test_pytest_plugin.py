@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from attncheck import __main__ as command
 from attncheck import conformance, minilm
 from attncheck.config import KEYS
 from attncheck.pytest_plugin import OPTIONS
@@ -101,8 +102,8 @@ def test_loading_the_plugin_imports_nothing_that_is_not_there_already():
         f"import {PLUGIN}\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    command = (sys.executable, "-c", program)
-    loaded = subprocess.run(command, check=True, capture_output=True, text=True)
+    run = (sys.executable, "-c", program)
+    loaded = subprocess.run(run, check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == ["attncheck", PLUGIN]
 
 
@@ -327,7 +328,7 @@ def test_what_is_wrong_in_what_is_asked_is_one_sentence(
 
 
 def test_what_is_not_installed_is_named_with_how_to_install_it(ask, monkeypatch):
-    monkeypatch.setattr("attncheck.__main__.NEEDS", ("typer", "no_such_module"))
+    monkeypatch.setattr(command, "NEEDS", ("typer", "no_such_module"))
     ended = ask("right")
     assert ended.ret == pytest.ExitCode.INTERRUPTED
     ended.stdout.fnmatch_lines(["attncheck needs no_such_module: pip install *"])
