@@ -212,7 +212,7 @@ def _listed(sentences: Sequence[str]) -> list[str]:
 def _counted(strangers: Sequence[str]) -> list[str]:
     """One sentence about results of no case, if there are some."""
     names = ", ".join(map(shown, strangers[:3])) + ", …" * (len(strangers) > 3)
-    some = f"{len(strangers)} results are of no case here: {names}"
+    some = f"results that are of no case here: {names} ({len(strangers)} in all)"
     return [some] if strangers else []
 
 
@@ -221,7 +221,10 @@ def read_result(folder: Path, line: Line, case: Case) -> Result:
 
     One that is damaged is not judged and says why.
     """
-    return _result(folder, line.place, line.record(), case)
+    _, record, why = _identified(line)
+    if why:
+        return Result(case.id, NOT_JUDGED, why)
+    return _result(folder, line.place, record, case)
 
 
 def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:

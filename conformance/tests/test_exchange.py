@@ -261,6 +261,84 @@ def test_a_bad_case_is_an_error_that_names_file_and_line(tmp_path, change, says)
     assert says in str(caught.value)
 
 
+F32 = np.float32
+NO_CALLS = {
+    "no v": (lambda x: x.pop("v"), "attention needs `v`"),
+    "too many": (
+        lambda x: x.update(b_q=np.ones((1, 1), F32)),
+        "attention takes no `b_q`",
+    ),
+    "axes": (lambda x: x.update(k=np.ones((1, 3, 6), F32)), "`k` must have axes bhjd"),
+    "width": (
+        lambda x: x.update(k=np.ones((1, 1, 3, 5), F32)),
+        "`k` must be (1, 1, 3, 6) but is (1, 1, 3, 5)",
+    ),
+    "mask": (
+        lambda x: x.update(mask=np.ones((1, 1, 3, 3), bool)),
+        "`mask` must be (1, 2, 2, 3), each full or 1, but is (1, 1, 3, 3)",
+    ),
+    "heads": (
+        lambda x: x.update(k=np.ones((1, 3, 3, 6), F32), v=np.ones((1, 3, 3, 5), F32)),
+        "query heads must be a multiple of key/value heads",
+    ),
+    "no heads": (
+        lambda x: x.update(v=np.ones((1, 0, 3, 5), F32)),
+        "query heads must be a multiple of key/value heads",
+    ),
+    "no width": (
+        lambda x: x.update(v=np.ones((1, 1, 3, 0), F32)),
+        "axis e must not be empty",
+    ),
+    "dtype": (
+        lambda x: x.update(q=np.ones((1, 2, 2, 6))),
+        "`q` must be float32, but is float64",
+    ),
+    "mask dtype": (
+        lambda x: x.update(mask=np.ones((1, 1, 2, 3), np.uint8)),
+        "`mask` must be bool, but is uint8",
+    ),
+    "d_lse dtype": (
+        lambda x: x.update(d_lse=np.ones((1, 2, 2))),
+        "`d_lse` must be float32, but is float64",
+    ),
+    "dropout": (
+        lambda x: x.update(dropout_keep=np.ones((1, 1, 1, 1), bool)),
+        "a dropout_rate above 0 and `dropout_keep` need each other",
+    ),
+    "huge": (
+        lambda x: [
+            x.pop("mask"),
+            x.pop("bias"),
+            x.update(k=np.ones((1, 1, 0, 6), F32), v=np.ones((1, 1, 0, 2**25), F32)),
+        ],
+        "an array on the way has 134217728 elements: too many",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), NO_CALLS.values(), ids=NO_CALLS)
+def test_inputs_that_are_no_call_are_refused_whatever_their_hash(
+    tmp_path, change, says
+):
+    case = make_case(wants=("lse",))
+    write_cases(tmp_path, [case])
+    inputs = dict(case.inputs)
+    change(inputs)
+    rewrite(tmp_path, CASES, 0, lambda record: record.update(inputs=list(inputs)))
+    write_arrays(next((tmp_path / "cases").iterdir()), inputs)
+    with pytest.raises(ExchangeError) as caught:
+        read_cases(tmp_path)
+    assert f"{CASES}:1: {says}" in str(caught.value)
+
+
+def test_a_wish_that_no_call_grants_is_refused(tmp_path):
+    write_cases(tmp_path, [make_case(wants=("lse", "dq"))])
+    read_cases(tmp_path)
+    rewrite(tmp_path, CASES, 0, lambda record: record["inputs"].remove("d_lse"))
+    with pytest.raises(ExchangeError, match="wants `dq`, which such a call does not"):
+        read_cases(tmp_path)
+
+
 BAD_RESULTS = {
     "schema": (
         lambda f, r: r.update(schema="attncheck-result/2"),
@@ -340,7 +418,8 @@ def test_a_result_of_no_case_or_of_another_version_displaces_none(two_results):
         append_result(two_results, Result(id, "refused", sha256="0" * 64))
     results = read_results(two_results, read_cases(two_results))
     assert {result.status for result in results.values()} == {"done"}
-    assert results.damage == ("1 results are of no case here: 'other/F32'",)
+    (said,) = results.damage
+    assert said == "results that are of no case here: 'other/F32' (1 in all)"
 
 
 def test_a_result_of_another_version_of_its_case_says_so(tmp_path):
