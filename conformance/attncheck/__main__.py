@@ -1,5 +1,6 @@
 """`attncheck`, and `python -m attncheck`."""
 
+import os
 import sys
 import traceback
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ def main() -> None:
     if (sentence := missing()) is not None:
         print(sentence, file=sys.stderr)
         sys.exit(2)
+    _import_numpy()
     from attncheck.cli import app
 
     try:
@@ -34,6 +36,17 @@ def main() -> None:
     except Exception:  # status 1 is a verdict, and this is none
         traceback.print_exc()
         sys.exit(2)
+
+
+def _import_numpy() -> None:
+    """Imports NumPy without threads: on small arrays they wait for each other."""
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        return
+    os.environ[name] = "1"
+    import numpy  # noqa: F401
+
+    del os.environ[name]  # it is the judge's, not the subject's
 
 
 if __name__ == "__main__":

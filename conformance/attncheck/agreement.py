@@ -96,7 +96,7 @@ def check_model(folders: Sequence[Folder]) -> list[ModelCheck]:
     ran = [(f.name, f.embedding) for f in folders if f.embedding is not None]
     if not ran or minilm.available() is not None:
         return []
-    exact = (EXACT, minilm.embed(minilm.exact_attention))
+    exact = (EXACT, minilm.exact().embedding)
     # What rounding explains, and never more than 1e-5 of the largest entry.
     limit = min(minilm.rounding(exact[1].size), 1e-5 * float(np.abs(exact[1]).max()))
     return [

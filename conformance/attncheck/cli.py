@@ -4,7 +4,7 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -27,7 +27,7 @@ from attncheck.calling import PARTS
 from attncheck.case import DTYPES, Case
 from attncheck.choose import NoCaseError, choose, every
 from attncheck.clauses import CLAUSES
-from attncheck.collect import collect
+from attncheck.collect import MOST_WORKERS, collect
 from attncheck.config import TABLE, ConfigError, Settings, settings
 from attncheck.exchange import (
     RESULTS,
@@ -37,7 +37,7 @@ from attncheck.exchange import (
 from attncheck.explain import Evidence
 from attncheck.fingerprint import NAMES, Fingerprint
 from attncheck.fingerprint import fingerprint as measure
-from attncheck.judging import Folder, Judge
+from attncheck.judging import Ahead, Folder, Judge
 from attncheck.report import (
     as_html,
     fingerprint_summary,
@@ -193,6 +193,14 @@ def run(
         float | None,
         typer.Option(help="Seconds that one case may take; 60 by default."),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Worker processes side by side; by default one a processor, up to "
+            f"{MOST_WORKERS}.",
+            min=1,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep cases and results in this folder.")
     ] = None,
@@ -209,7 +217,7 @@ def run(
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
 ) -> None:
-    """Judge implementations in a worker process each."""
+    """Judge implementations, each in worker processes of its own."""
     with _usage_errors(), _place(out) as place:
         asked = settings(
             Path.cwd(),
@@ -232,14 +240,15 @@ def run(
         _check_places(json_file, html_file)
         waived = _waivers(asked)
         chosen = choose(asked.set, asked.dtype, case)
-        folders = []
+        judging, folders = Judge(Cache.of_user()), []
         for target in asked.subject:
             name = target.replace("/", "-").replace(":", "-")
             folder = place / name if len(asked.subject) > 1 else place
-            _collect(target, chosen, folder, asked, resume)
+            with Ahead(judging, chosen) as ahead:
+                _collect(target, chosen, folder, asked, resume, jobs, ahead)
             folders.append(Folder.read(folder))
         targets_of = asked if shrinks else None
-        report = _report(folders, asked.profile, waived, targets_of)
+        report = _report(judging, folders, asked.profile, waived, targets_of)
     _finish(report, output, json_file, html_file)
 
 
@@ -262,7 +271,7 @@ def judge(
         asked = settings(Path.cwd(), profile=profile, waivers=waivers)
         waived = _waivers(asked)
         found = [Folder.read(folder) for folder in folders]
-        report = _report(found, asked.profile, waived)
+        report = _report(Judge(Cache.of_user()), found, asked.profile, waived)
     _finish(report, output, json_file, html_file)
 
 
@@ -432,8 +441,17 @@ def _place(out: Path | None) -> Iterator[Path]:
 
 
 def _collect(
-    target: str, chosen: list[Case], folder: Path, asked: Settings, resume: bool
+    target: str,
+    chosen: list[Case],
+    folder: Path,
+    asked: Settings,
+    resume: bool,
+    jobs: int | None,
+    ahead: Ahead,
 ) -> None:
+    def loaded(subject: Mapping[str, Any]) -> None:
+        ahead.profile = subject["profile"]
+
     with _progress() as progress:
         task = progress.add_task(target, total=len(chosen))
         collect(
@@ -444,6 +462,8 @@ def _collect(
             model=any(case.id.startswith("real/") for case in chosen),
             resume=resume,
             timeout=asked.timeout,
+            jobs=jobs,
+            loaded=loaded,
             progress=lambda done: progress.update(task, completed=done),
         )
 
@@ -469,13 +489,13 @@ def _fingerprint(
 
 
 def _report(
+    judging: Judge,
     folders: Sequence[Folder],
     profile: str | None,
     waivers: Sequence[Waiver],
     asked: Settings | None = None,
 ) -> dict[str, Any]:
     """Judges folders, of which `asked`, where given, says how to run their subjects."""
-    judging = Judge(Cache.of_user())
     runs, rest = [], []
     with _progress() as progress:
         for place, folder in enumerate(progress.track(folders, description="judging")):

@@ -1,35 +1,26 @@
 """Runs one subject over cases in worker processes and survives whatever it does.
 
-A worker that dies or goes silent loses only the case that it was at: that case gets a
-result that says so, and a fresh worker goes on with the next.
+Cases of the same sizes and precision go to the same worker, so that a framework
+compiles for them once.  A case at which a worker is lost gets a result that says so.
 """
 
 import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attncheck.case import Case
-from attncheck.exchange import (
-    LOADED,
-    RESULTS,
-    Result,
-    append_result,
-    pending,
-    repair,
-    write_cases,
-)
-from attncheck.subject import SubjectError
-from attncheck.worker import EXIT_SUBJECT
+from attncheck.crew import Crew, Lost
+from attncheck.exchange import Result, result_record, write_cases
+from attncheck.journal import Journal
+from attncheck.worker import MODEL_TASK
 
-PATIENCE = 5
-"""So many workers lost in a row, and the remaining cases are not run."""
+WORTH_A_WORKER = 50
+"""Cases that are worth another import of the subject."""
 
-POLL_SECONDS = 0.05
+MOST_WORKERS = 4
+"""Every one holds the subject's framework in memory, and a share of its device."""
 
 
 def collect(
@@ -41,6 +32,8 @@ def collect(
     model: bool = False,
     resume: bool = False,
     timeout: float = 60.0,
+    jobs: int | None = None,
+    loaded: Callable[[Mapping[str, Any]], None] = lambda subject: None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Leaves the results of `target` on `cases` in `folder`, beside the cases.
@@ -51,7 +44,11 @@ def collect(
         model: run the subject inside the real model as well, if it has multi-head
             attention.
         resume: keep what the same subject had finished in this folder.
-        timeout: seconds that one case may take, the import of the subject included.
+        timeout: seconds that one case may take, or the import of the subject.
+        jobs: how many workers run side by side, one of which runs the cases in order;
+            by default one a processor, but at most `MOST_WORKERS`, and no more than
+            the cases are worth.
+        loaded: called once, with what the subject says of itself.
         progress: called with the number of finished cases, often; what it raises ends
             the run.
 
@@ -64,81 +61,54 @@ def collect(
     write_cases(folder, cases)
     command = [sys.executable, "-m", "attncheck.worker", str(folder), target]
     command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
-    command += ["--model"] if model else []
-    lost, subject, before = 0, {"name": target}, len(cases)
-    begin = ["--begin", "resumed" if resume else "new"]
-    while True:
-        status, why = run_worker([*command, *begin], folder, timeout, progress)
-        left, begin = pending(folder, cases), []
-        if not left:
-            return
-        lost = lost + 1 if len(left) == before else 1
-        before = len(left) - 1
-        for case in left if lost == PATIENCE else left[:1]:
-            result = Result(case.id, status, why, subject=subject, sha256=case.sha256)
-            append_result(folder, result)
-            why = f"not run: {PATIENCE} workers in a row were lost"
-        if lost == PATIENCE:
-            return
+    jobs = jobs or _worthwhile(len(cases))
+    journal = Journal(folder, cases)
+    with Crew(command, jobs, timeout) as crew:
+        while not crew.hello:
+            list(crew.attend())
+            progress(0)
+        subject, lacking = crew.hello["subject"], crew.hello["lacking"]
+        loaded(subject)
+        journal.begin(subject if resume else None)
+        for place in journal.left():
+            if why := lacking[place]:
+                journal.add(_record(subject, cases[place], "not applicable", why))
+        groups = [[MODEL_TASK]] if model else []
+        crew.lay_out(groups + _grouped(cases, journal.left(), jobs))
+        while not crew.is_done:
+            for task, answer in crew.attend():
+                if task == MODEL_TASK:
+                    continue
+                if isinstance(answer, Lost):
+                    answer = _record(subject, cases[int(task)], *answer)
+                journal.add(answer)
+            progress(len(journal))
+    if jobs > 1:  # they did not come in order
+        journal.settle()
 
 
-def run_worker(
-    command: Sequence[str],
-    folder: Path,
-    timeout: float,
-    progress: Callable[[int], None],
-) -> tuple[str, str]:
-    """Runs one worker until it ends; status and message of the case it was lost at.
-
-    Raises:
-        SubjectError: the target cannot be judged, or importing it ends the process.
-    """
-    (folder / LOADED).unlink(missing_ok=True)
-    with tempfile.TemporaryFile() as log:
-        # Threads that wait for work leave the processors to those that have some.
-        env = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
-        try:
-            in_time = _watch(process, folder, timeout, progress)
-        finally:
-            process.kill()
-            process.wait()
-        log.seek(0)
-        said = log.read().decode(errors="replace").strip().rpartition("\n")[2]
-    status, message = _ending(process.returncode, in_time, timeout)
-    if process.returncode == EXIT_SUBJECT:
-        raise SubjectError(said)
-    if not (folder / LOADED).exists():
-        raise SubjectError(f"while importing it, {message}; it last said: {said!r}")
-    repair(folder)
-    return status, message
+def _record(
+    subject: Mapping[str, Any], case: Case, status: str, message: str
+) -> Mapping[str, Any]:
+    """The record of a result that has no arrays."""
+    sha256 = case.sha256
+    return result_record(
+        Result(case.id, status, message, subject=subject, sha256=sha256)
+    )
 
 
-def _watch(
-    process: subprocess.Popen,
-    folder: Path,
-    timeout: float,
-    progress: Callable[[int], None],
-) -> bool:
-    """Waits for the worker's end; False where it made no progress for too long."""
-    size, since, done = -1, time.monotonic(), 0
-    while process.poll() is None:
-        path = folder / RESULTS
-        now = path.stat().st_size if path.exists() else 0
-        if now != size:
-            size, since = now, time.monotonic()
-            done = path.read_bytes().count(b"\n") if size else 0
-        progress(done)
-        if time.monotonic() - since > timeout:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
+def _worthwhile(cases: int) -> int:
+    """How many workers so many cases are worth on this machine."""
+    return min(os.cpu_count() or 1, MOST_WORKERS, 1 + cases // WORTH_A_WORKER)
 
 
-def _ending(code: int, in_time: bool, timeout: float) -> tuple[str, str]:
-    """How a worker was lost, as a status and a message."""
-    if not in_time:
-        return "timeout", f"no result within {timeout:g} s"
-    if code < 0:
-        return "crash", f"the process was ended by {signal.Signals(-code).name}"
-    return "crash", f"the process ended itself with exit status {code}"
+def _grouped(
+    cases: Sequence[Case], places: Sequence[int], jobs: int
+) -> list[list[str]]:
+    """Tasks that are best done by one worker, the largest group first."""
+    groups: dict[tuple, list[str]] = {}
+    for place in places:
+        case = cases[place]
+        alike = (case.accumulation, *case.sizes.items()) if jobs > 1 else ()
+        groups.setdefault(alike, []).append(str(place))
+    return sorted(groups.values(), key=len, reverse=True)

@@ -35,9 +35,6 @@ CASES, RESULTS = "cases.jsonl", "results.jsonl"
 MODEL = "results/real-model.safetensors"
 """The real model's sentence embeddings, where the subject was run inside it."""
 
-LOADED = "results/loaded"
-"""An empty file that a worker leaves when it has imported its subject."""
-
 FINISHED = ("done", "refused", "not applicable", "error")
 """Statuses that a subject came to by itself; the others are worth another try."""
 
@@ -120,8 +117,21 @@ def read_cases(folder: Path) -> list[Case]:
 
 def append_result(folder: Path, result: Result) -> None:
     """Adds one result: its arrays first, then its line."""
+    append_record(folder, write_result(folder, result))
+
+
+def write_result(folder: Path, result: Result) -> dict[str, Any]:
+    """Writes the arrays of a result; the record that its line is to hold."""
+    said = result_record(result)
+    if said["file"] is not None:
+        write_arrays(folder / said["file"], result.arrays)
+    return said
+
+
+def result_record(result: Result) -> dict[str, Any]:
+    """What the line of a result says."""
     file = f"results/{_file_name(result.id)}" if result.arrays else None
-    record = {
+    return {
         "schema": RESULT_SCHEMA,
         "id": result.id,
         "status": result.status,
@@ -132,8 +142,10 @@ def append_result(folder: Path, result: Result) -> None:
         "subject": dict(result.subject),
         "sha256": result.sha256,
     }
-    if file is not None:
-        write_arrays(folder / file, result.arrays)
+
+
+def append_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Adds the line of a result."""
     # What a subject says may hold halves of characters, which no file can.
     with (folder / RESULTS).open("a", encoding="utf-8", errors="replace") as lines:
         lines.write(written(record) + "\n")
@@ -227,40 +239,21 @@ def read_result(folder: Path, line: Line, case: Case) -> Result:
     return _result(folder, line.place, record, case)
 
 
-def pending(folder: Path, cases: Iterable[Case]) -> list[Case]:
-    """The cases that have no result of theirs."""
-    done = {(record["id"], record.get("sha256", "")) for record in _records(folder)}
-    return [
-        case for case in cases if not done & {(case.id, ""), (case.id, case.sha256)}
-    ]
-
-
-def begin(folder: Path, subject: Mapping[str, Any] | None) -> None:
-    """Makes a folder ready for a run.
-
-    What an earlier run left goes, so that none of it is taken for new; but if `subject`
-    is given, what the same subject had finished stays, if it can be read.
-    """
-    kept = [
-        written(record) + "\n"
-        for record in (() if subject is None else _records(folder))
-        if record.get("subject") == plain(subject)
-        and record["status"] in FINISHED
-        and _result(folder, "", record).status != NOT_JUDGED
-    ]
-    (folder / RESULTS).write_text("".join(kept), encoding="utf-8")
-    (folder / MODEL).unlink(missing_ok=True)
-
-
-def repair(folder: Path) -> None:
-    """Removes a line of results that was cut short."""
-    path = folder / RESULTS
-    if not path.exists():
-        return
-    whole, newline, tail = path.read_bytes().rpartition(b"\n")
-    if tail:
-        end = tail + b"\n" if _holds_record(Line(str(path), tail)) else b""
-        path.write_bytes(whole + newline + end)
+def finished_records(
+    folder: Path, subject: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """The records of what a subject had finished, if it can be read."""
+    for line in _result_lines(folder) if (folder / RESULTS).exists() else ():
+        with suppress(ExchangeError):
+            record = line.record()
+            with naming(line.place):
+                check(record, RESULT)
+            if (
+                record.get("subject") == plain(subject)
+                and record["status"] in FINISHED
+                and _result(folder, "", record).status != NOT_JUDGED
+            ):
+                yield record
 
 
 def _case_record(case: Case, file: str) -> dict[str, Any]:
@@ -325,16 +318,6 @@ def _result_lines(folder: Path) -> Iterator[Line]:
     for line in read(folder / RESULTS):
         if line.is_ended or _holds_record(line):
             yield line
-
-
-def _records(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the lines say that can be read, where there are some."""
-    for line in _result_lines(folder) if (folder / RESULTS).exists() else ():
-        with suppress(ExchangeError):
-            record = line.record()
-            with naming(line.place):
-                check(record, RESULT)
-            yield record
 
 
 def _holds_record(line: Line) -> bool:

@@ -1,9 +1,11 @@
 """From a folder of cases and results to a run: the verdicts about one subject."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -156,9 +158,10 @@ class Judge:
         run = Run(dict(folder.subject) | {"profile": name}, verdicts)
         folder = folder.without(run.waived)
         dtypes = dict.fromkeys(case.dtype for case in folder.cases)
+        passed = {(v.case.id, name) for v in verdicts if v.status == "pass"}
         return replace(
             run,
-            measured={dtype: self._measured(folder, dtype) for dtype in dtypes},
+            measured={dtype: self._measured(folder, dtype, passed) for dtype in dtypes},
             pooled=self.pooled(folder, name),
             laws=self.laws(folder, name),
             diagnoses=explain(self.evidence(verdicts, folder, name)),
@@ -194,12 +197,20 @@ class Judge:
                 bounds = self.budget(case, profile).bounds
                 yield Evidence(verdict, got, self.expected(case), bounds)
 
-    def _measured(self, folder: Folder, dtype: str) -> str | None:
-        """The first profile, strictest first, under which all that was done passes."""
+    def _measured(
+        self, folder: Folder, dtype: str, passed: Set[tuple[str, str]]
+    ) -> str | None:
+        """The first profile, strictest first, under which all that was done passes.
+
+        Args:
+            passed: ids of cases and profiles of which that is known.
+        """
         cases = [c for c in folder.cases if c.dtype == dtype and folder.has_done(c)]
         for name in PROFILES if cases else ():
-            verdicts = (self._passes(case, folder, name) for case in cases)
-            if all(verdicts):
+            if all(
+                (case.id, name) in passed or self._passes(case, folder, name)
+                for case in cases
+            ):
                 return name
         return None
 
@@ -234,6 +245,39 @@ class Judge:
                     key = case.dtype, name
                     samples.setdefault(key, []).append(sample(*given, name=name))
         return {key: pool(ones) for key, ones in samples.items()}
+
+
+class Ahead:
+    """Derives what cases must give while a subject is run, in a thread.
+
+    With `profile`, as soon as it is known, their budgets too.
+    """
+
+    def __init__(self, judge: Judge, cases: Sequence[Case]) -> None:
+        self.profile: str | None = None
+        self._judge, self._cases = judge, cases
+        self._is_over = Event()
+        self._thread = Thread(target=self._derive, daemon=True)
+
+    def __enter__(self) -> "Ahead":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _derive(self) -> None:
+        # What goes wrong here goes wrong again where it can be told.
+        with suppress(Exception):
+            for case in self._cases:
+                if self._is_over.is_set():
+                    return
+                self._judge.expected(case)
+            for case in self._cases:
+                if self._is_over.is_set() or self.profile is None:
+                    return
+                self._judge.budget(case, self.profile)
 
 
 def _subject_of(results: Iterable[Result]) -> Mapping[str, Any]:

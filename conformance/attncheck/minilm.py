@@ -12,6 +12,7 @@ Source: Devlin et al., "BERT" (2019); Reimers and Gurevych, "Sentence-BERT" (201
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,15 +146,31 @@ def rounding(count: int) -> float:
     return relative / math.sqrt(width) * math.sqrt(2 * math.log(2e6 * count))
 
 
-def cases() -> list[Case]:
-    """The attention of every layer, gradients included, and the whole first layer."""
+class Exact(NamedTuple):
+    """A pass of the model with exact attention."""
+
+    calls: Sequence[tuple[Mapping[str, np.ndarray], np.ndarray, np.ndarray]]
+    """What the attention of every layer was given: params, x, mask."""
+    embedding: np.ndarray
+    """`b c`."""
+
+
+@cache
+def exact() -> Exact:
+    """The model's sentences with exact attention in every layer."""
     calls = []
 
     def record(params, x, mask):
         calls.append((params, x, mask))
         return exact_attention(params, x, mask)
 
-    embed(record)
+    embedding = embed(record)
+    return Exact(calls, embedding)
+
+
+def cases() -> list[Case]:
+    """The attention of every layer, gradients included, and the whole first layer."""
+    calls = exact().calls
     layers = [_attention_case(n, *call) for n, call in enumerate(calls)]
     return [*layers, _multi_head_case(*calls[0])]
 
@@ -254,7 +271,10 @@ def _layer(
 
 
 def _linear(model: Model, name: str, x: np.ndarray) -> np.ndarray:
-    return x @ model.state[f"{name}.weight"].T + model.state[f"{name}.bias"]
+    weight, bias = model.state[f"{name}.weight"], model.state[f"{name}.bias"]
+    # As one product: NumPy would multiply batch element by batch element.
+    flat = x.reshape(-1, x.shape[-1]) @ weight.T + bias
+    return flat.reshape(*x.shape[:-1], -1)
 
 
 def _layer_norm(model: Model, name: str, x: np.ndarray) -> np.ndarray:

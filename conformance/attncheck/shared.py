@@ -18,7 +18,8 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from attncheck.case import Case
-from attncheck.collect import POLL_SECONDS, collect
+from attncheck.collect import collect
+from attncheck.crew import POLL_SECONDS
 from attncheck.exchange import RESULTS, Result, read_result
 from attncheck.lines import ExchangeError, Line
 
@@ -48,7 +49,7 @@ class SharedResults:
         timeout: float,
         portions: int = 1,
     ) -> None:
-        run = partial(collect, target, options=options, timeout=timeout)
+        run = partial(collect, target, options=options, timeout=timeout, jobs=1)
         size = -(-len(cases) // portions)
         self._portions = [
             _Portion(cases[first : first + size], folder / str(first), run)

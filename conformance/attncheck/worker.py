@@ -1,18 +1,18 @@
-"""One subject in one process: reads cases from a folder, appends results to it.
+"""One subject in one process: runs the cases that it is asked for.
 
-Run as `python -m attncheck.worker FOLDER TARGET`.  What a subject does to its process
-stays in this one: whoever started it sees which case has no result.
+Run as `python -m attncheck.worker FOLDER TARGET`, with the cases in the folder: a
+process of `attncheck.serving`.  A task is the place of a case in `cases.jsonl`, or
+`model`; the arrays of an answer are in the folder when it comes.
 """
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -21,66 +21,76 @@ from safetensors import SafetensorError
 
 from attncheck import frameworks, minilm
 from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
-from attncheck.exchange import (
-    LOADED,
-    MODEL,
-    Result,
-    append_result,
-    begin,
-    pending,
-    read_cases,
-    repair,
-    write_arrays,
-)
-from attncheck.subject import Subject, SubjectError, lacking, options
+from attncheck.exchange import MODEL, Result, read_cases, write_arrays, write_result
+from attncheck.serving import Answer, serve
+from attncheck.subject import Subject, lacking, options
 from attncheck.target import load
 
-EXIT_SUBJECT = 78
-"""Exit status when the target is no subject; the last line of stderr says why."""
+MODEL_TASK = "model"
+"""The task of running the subject inside the real model."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs every case of the folder that has no result yet."""
+    """Does what it is asked for until there is no more to do."""
     parser = argparse.ArgumentParser(prog="python -m attncheck.worker")
     parser.add_argument("folder", type=Path)
     parser.add_argument("target")
     for name in ("framework", "accepts", "profile"):
         parser.add_argument(f"--{name}")
-    parser.add_argument("--model", action="store_true")
-    parser.add_argument("--begin", choices=("new", "resumed"))
-    arguments = vars(parser.parse_args(argv))
-    folder, target = arguments.pop("folder").resolve(), arguments.pop("target")
-    with_model, begins = arguments.pop("model"), arguments.pop("begin")
-    Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-    with redirect_stdout(sys.stderr):  # a subject may print; results go to files
+    given = vars(parser.parse_args(argv))
+    return serve(partial(start, given.pop("folder"), given.pop("target"), **given))
+
+
+def start(folder: Path, target: str, **given: Any) -> tuple[Answer, "Job"]:
+    """Who the subject is, with why each case does not apply to it; and its tasks.
+
+    Raises:
+        SubjectError: as for `attncheck.target.load`, or its framework is not installed.
+    """
+    folder = folder.resolve()  # a subject may change the directory
+    subject = load(target, **given)
+    described = subject.describe()
+    job = Job(folder, subject, described)
+    return {"subject": described, "lacking": job.lacking}, job
+
+
+class Job:
+    """The tasks of a subject; called with one, does it and answers."""
+
+    def __init__(
+        self, folder: Path, subject: Subject, described: Mapping[str, Any]
+    ) -> None:
+        self._folder, self._subject, self._described = folder, subject, described
+        self._cases = read_cases(folder)
+
+    @property
+    def lacking(self) -> list[str | None]:
+        """Why each case does not apply, None where it does."""
+        return [lacking(self._subject, case) for case in self._cases]
+
+    def __call__(self, task: str) -> Answer:
+        """Does a task: the record of a result, or nothing after the model."""
+        if task == MODEL_TASK:
+            self._run_model()
+            return {}
+        case = self._cases[int(task)]
+        result = run_case(self._subject, case, self._described)
         try:
-            subject = load(target, **arguments)
-            described = subject.describe()
-        except SubjectError as error:
-            print(*str(error).split("\n"), file=sys.stderr)  # one line
-            return EXIT_SUBJECT
-        if begins:
-            begin(folder, described if begins == "resumed" else None)
-        (folder / LOADED).parent.mkdir(exist_ok=True)
-        (folder / LOADED).touch()  # what follows is the subject's doing
-        repair(folder)
-        left = pending(folder, read_cases(folder))
-        # Those that do not apply come first: workers lost in a row are then seen to be.
-        for case in sorted(left, key=lambda case: lacking(subject, case) is None):
-            _append(folder, run_case(subject, case, described))
-        if with_model and subject.multi_head is not None:
-            # Of no sentence, it agrees with nothing: if the process ends in the model,
-            # or the subject raises, this is what is left.
-            write_arrays(folder / MODEL, {"embedding": np.zeros((0, 0), np.float32)})
-            write_arrays(folder / MODEL, {"embedding": embed_with(subject)})
-    return 0
+            return write_result(self._folder, result)
+        except SafetensorError as error:  # arrays of a type that no file can hold
+            why = f"its arrays cannot be written: {error}"
+            failed = replace(result, status="error", message=why, arrays={})
+            return write_result(self._folder, failed)
 
-
-def end_with(parent: int) -> None:
-    """Ends this process soon after the one that started it and waits for it."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    def _run_model(self) -> None:
+        if self._subject.multi_head is None:
+            return
+        # Of no sentence, it agrees with nothing: if the process ends in the model, or
+        # the subject raises, this is what is left.
+        path = self._folder / MODEL
+        write_arrays(path, {"embedding": np.zeros((0, 0), np.float32)})
+        with suppress(Exception):
+            write_arrays(path, {"embedding": embed_with(self._subject)})
 
 
 def run_case(subject: Subject, case: Case, described: Mapping[str, Any]) -> Result:
@@ -89,17 +99,6 @@ def run_case(subject: Subject, case: Case, described: Mapping[str, Any]) -> Resu
     status, message, arrays = _attempt(subject, case)
     seconds = time.perf_counter() - started
     return Result(case.id, status, message, arrays, seconds, described, case.sha256)
-
-
-def _append(folder: Path, result: Result) -> None:
-    """Adds a result; arrays of a type that no file can hold make it an error."""
-    try:
-        append_result(folder, result)
-    except SafetensorError as error:
-        message = f"its arrays cannot be written: {error}"
-        append_result(
-            folder, replace(result, status="error", message=message, arrays={})
-        )
 
 
 def embed_with(subject: Subject) -> np.ndarray:

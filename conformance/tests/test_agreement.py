@@ -139,7 +139,8 @@ LIMIT = 2.0**-20
 def model(monkeypatch):
     """The real model's own embedding and limit, made up."""
     monkeypatch.setattr(minilm, "available", lambda: None)
-    monkeypatch.setattr(minilm, "embed", lambda layer: np.ones((2, 3)))
+    exact = minilm.Exact([], np.ones((2, 3)))
+    monkeypatch.setattr(minilm, "exact", lambda: exact)
     monkeypatch.setattr(minilm, "rounding", lambda count: LIMIT)
 
 

@@ -1,12 +1,14 @@
 """Whatever a subject does to its process, every case gets a result that says so."""
 
 import json
+import os
 import signal
 from itertools import chain
 
 import pytest
 
-from attncheck.collect import PATIENCE, collect
+from attncheck.collect import collect
+from attncheck.crew import PATIENCE
 from attncheck.exchange import RESULTS, read_results
 from attncheck.subject import SubjectError, options
 from attncheck.suite import cases
@@ -16,7 +18,7 @@ FEW = [CASES[f"{name}/F32"] for name in ("plain", "decode", "ungrouped", "long")
 DECODE = FEW[1]
 
 SOURCE = """
-import ctypes, os, sys
+import ctypes, os, pathlib, sys
 import numpy
 
 def zeros(q, k, v):
@@ -40,6 +42,12 @@ hangs = at_decode(hang)
 
 def always(q, k, v):
     os._exit(7)
+
+def signed(q, k, v):
+    pathlib.Path(f"{os.getpid()}.pid").touch()
+    while len([*pathlib.Path().glob("*.pid")]) < int(os.environ["WORKERS"]):
+        pass
+    return zeros(q, k, v)
 """
 
 
@@ -97,7 +105,7 @@ def test_workers_lost_in_a_row_end_the_run_and_the_rest_says_so(tmp_path, target
     messages = [result.message for result in results if result.status == "crash"]
     assert messages == [
         *["the process ended itself with exit status 7"] * PATIENCE,
-        *[f"not run: {PATIENCE} workers in a row were lost"] * 2,
+        *[f"not run: {PATIENCE} processes in a row were lost"] * 2,
     ]
 
 
@@ -153,4 +161,56 @@ def test_a_lost_case_names_the_subject(tmp_path, target):
     name = target("exits")
     collect(name, [DECODE], tmp_path / "run")
     (result,) = read_results(tmp_path / "run").values()
-    assert result.subject == {"name": name}
+    assert result.subject["name"] == name
+
+
+MANY = [case for case in CASES.values() if not options(case)][:9]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_so_many_workers_share_the_cases(tmp_path, target, monkeypatch, jobs):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKERS", str(jobs))
+    collect(target("signed"), MANY, tmp_path / "run", jobs=jobs)
+    assert len(list(tmp_path.glob("*.pid"))) == jobs
+    results = read_results(tmp_path / "run")
+    assert list(results) == [case.id for case in MANY]
+    assert {result.status for result in results.values()} == {"done"}
+
+
+def test_a_worker_is_lost_and_the_others_go_on(tmp_path, target):
+    collect(target("segfault"), MANY, tmp_path / "run", jobs=3)
+    results = read_results(tmp_path / "run")
+    assert list(results) == [case.id for case in MANY]
+    assert {result.id for result in results.values() if result.status == "crash"} == {
+        case.id for case in MANY if case.sizes["i"] == 1
+    }
+
+
+def test_the_subject_is_told_when_it_is_known(tmp_path, target):
+    told = []
+    collect(target("zeros"), FEW, tmp_path / "run", loaded=told.append)
+    assert [subject["name"] for subject in told] == [target("zeros")]
+
+
+class StopError(Exception):
+    pass
+
+
+def test_what_progress_raises_ends_the_run_and_its_workers(
+    tmp_path, target, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    def stop(done):
+        if (tmp_path / "began").exists():
+            raise StopError
+
+    source = SOURCE + "\nimport time\ndef slow(q, k, v):\n"
+    source += (
+        "    pathlib.Path('began').write_text(str(os.getpid()))\n    time.sleep(99)"
+    )
+    with pytest.raises(StopError):
+        collect(target("slow", source), FEW, tmp_path / "run", progress=stop)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "began").read_text()), 0)

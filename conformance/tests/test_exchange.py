@@ -15,12 +15,9 @@ from attncheck.exchange import (
     ExchangeError,
     Result,
     append_result,
-    begin,
-    pending,
     read_arrays,
     read_cases,
     read_results,
-    repair,
     write_arrays,
     write_cases,
 )
@@ -137,10 +134,6 @@ def test_a_line_that_was_cut_short_is_as_if_never_written(tmp_path):
     for length in range(len(whole), len(torn) - 1):  # the last one lacks its end only
         (tmp_path / RESULTS).write_bytes(torn[:length])
         assert list(read_results(tmp_path)) == ["a"]
-    left = pending(tmp_path, [named("a"), named("ü")])
-    assert [case.id for case in left] == ["ü"]
-    repair(tmp_path)
-    assert (tmp_path / RESULTS).read_bytes() == whole
 
 
 def test_a_last_line_that_only_lacks_its_end_counts(tmp_path):
@@ -148,53 +141,11 @@ def test_a_last_line_that_only_lacks_its_end_counts(tmp_path):
     path = tmp_path / RESULTS
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
     assert list(read_results(tmp_path)) == ["a"]
-    repair(tmp_path)
-    append_result(tmp_path, Result("b", "refused"))
-    assert list(read_results(tmp_path)) == ["a", "b"]
 
 
 def test_a_first_line_that_was_cut_short_leaves_nothing(tmp_path):
     (tmp_path / RESULTS).write_bytes(b'{"id": "a"')
     assert read_results(tmp_path) == {}
-    assert [case.id for case in pending(tmp_path, [named("a")])] == ["a"]
-    repair(tmp_path)
-    assert (tmp_path / RESULTS).read_bytes() == b""
-
-
-def test_a_result_of_a_case_that_was_changed_since_is_none(tmp_path):
-    case = named("a")
-    append_result(tmp_path, Result("a", "refused", sha256="another"))
-    assert pending(tmp_path, [case]) == [case]
-    append_result(tmp_path, Result("a", "refused", sha256=case.sha256))
-    assert pending(tmp_path, [case]) == []
-
-
-def test_all_is_to_do_where_nothing_ran(tmp_path):
-    assert [case.id for case in pending(tmp_path, [named("a")])] == ["a"]
-    assert list(tmp_path.iterdir()) == []
-
-
-ME, OTHER = {"name": "me", "version": "1"}, {"name": "me", "version": "2"}
-
-
-@pytest.mark.parametrize(
-    ("status", "by", "subject", "stays"),
-    [
-        ("refused", ME, ME, True),
-        ("refused", OTHER, ME, False),
-        ("crash", ME, ME, False),
-        ("timeout", ME, ME, False),
-        ("refused", ME, None, False),
-    ],
-)
-def test_a_run_begins_with_what_the_same_subject_had_finished(
-    tmp_path, status, by, subject, stays
-):
-    write_cases(tmp_path, [make_case()])
-    append_result(tmp_path, Result("drawn/F32", status, subject=by))
-    begin(tmp_path, subject)
-    left = pending(tmp_path, read_cases(tmp_path))
-    assert [case.id for case in left] == ([] if stays else ["drawn/F32"])
 
 
 def test_somebody_elses_files_are_not_overwritten(tmp_path):
@@ -435,20 +386,6 @@ def result_file(folder, case):
     with (folder / RESULTS).open("rb") as lines:
         records = map(json.loads, lines.readlines())
     return next(folder / r["file"] for r in records if r["id"] == case.id)
-
-
-def test_a_line_that_cannot_be_read_is_run_again(two_results):
-    cases = read_cases(two_results)
-    assert pending(two_results, cases) == []
-    rewrite(two_results, RESULTS, 1, lambda record: record.pop("status"))
-    assert pending(two_results, cases) == cases[1:]
-
-
-def test_arrays_that_cannot_be_read_are_computed_again(two_results):
-    cases = read_cases(two_results)
-    result_file(two_results, cases[1]).unlink()
-    begin(two_results, {})
-    assert pending(two_results, cases) == cases[1:]
 
 
 # ------------------------------------------------------------------- lines

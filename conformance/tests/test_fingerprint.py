@@ -397,7 +397,7 @@ def test_a_probe_that_hangs_is_ended(target):
 
 
 def test_after_many_losses_in_a_row_the_rest_is_not_run(target, monkeypatch):
-    monkeypatch.setattr("attncheck.fingerprint.PATIENCE", 1)
+    monkeypatch.setattr("attncheck.crew.PATIENCE", 1)
     found = fingerprint(target("dies"))
     last = list(found.profiles.values())[-1]
     assert last.shown == "crash: not run: 1 processes in a row were lost"

@@ -1,5 +1,6 @@
 """What a subject does with a case is recorded as what it is."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,17 +10,11 @@ import pytest
 
 from attncheck import frameworks
 from attncheck.case import DTYPES
-from attncheck.exchange import (
-    LOADED,
-    RESULTS,
-    Result,
-    append_result,
-    read_results,
-    write_cases,
-)
+from attncheck.exchange import Result, read_arrays, write_cases
+from attncheck.serving import EXIT_SUBJECT
 from attncheck.subject import Subject
 from attncheck.suite import cases
-from attncheck.worker import EXIT_SUBJECT, main, run_case
+from attncheck.worker import run_case, start
 
 CASES = {case.id: case for case in cases(dtypes=("F32",))}
 PLAIN = CASES["plain/F32"]
@@ -251,10 +246,18 @@ def test_multi_head_gets_its_parameters_by_name():
 
 
 TARGET = """
+import os
+import sys
 import numpy
 
-def attention(q, k, v, *, mask=None):
+def noisy(q, k, v):
     print("on stdout")
+    os.write(1, b"from C")
+    if sys.stdin.read() == "":
+        print("read nothing")
+    return attention(q, k, v)
+
+def attention(q, k, v, *, mask=None):
     return numpy.zeros(q.shape[:-1] + v.shape[-1:], q.dtype)
 
 def wide(q, k, v):
@@ -273,39 +276,51 @@ def target(tmp_path, monkeypatch):
     return lambda name: f"{file}:{name}"
 
 
-def test_a_worker_leaves_a_result_for_every_case(tmp_path, target, capsys):
+def answers(folder, target, chosen, *tasks):
+    """What a worker says first, and to every task."""
+    write_cases(folder, chosen)
+    hello, job = start(folder, target)
+    return hello, [job(task) for task in tasks]
+
+
+def test_a_worker_says_who_the_subject_is_and_what_does_not_apply(tmp_path, target):
     chosen = [CASES[f"{name}/F32"] for name in ("plain", "bias-full", "mask-single")]
-    write_cases(tmp_path, chosen)
-    assert main([str(tmp_path), target("attention")]) == 0
-    results = read_results(tmp_path)
-    assert {i: r.status for i, r in results.items()} == {
-        "plain/F32": "done",
-        "bias-full/F32": "not applicable",
-        "mask-single/F32": "done",
-    }
-    assert results["plain/F32"].subject["framework"] == "numpy"
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "on stdout" in printed.err
+    hello, _ = answers(tmp_path, target("attention"), chosen)
+    assert hello["subject"]["framework"] == "numpy"
+    assert hello["lacking"] == [None, "takes no `bias`", None]
 
 
-def test_a_worker_goes_on_where_another_stopped(tmp_path, target):
-    write_cases(tmp_path, [PLAIN, BIASED])
-    append_result(tmp_path, Result(PLAIN.id, "crash", "earlier"))
-    with (tmp_path / RESULTS).open("a") as file:
-        file.write('{"id": "' + BIASED.id)
-    main([str(tmp_path), target("attention")])
-    results = read_results(tmp_path)
-    assert results[PLAIN.id].message == "earlier"
-    assert results[BIASED.id].status == "not applicable"
+def test_an_answer_is_a_record_whose_arrays_are_in_the_folder(tmp_path, target):
+    chosen = [PLAIN, CASES["mask-single/F32"]]
+    _, (record,) = answers(tmp_path, target("attention"), chosen, "1")
+    assert (record["id"], record["status"]) == ("mask-single/F32", "done")
+    assert list(read_arrays(tmp_path / record["file"])) == ["output"]
 
 
 def test_arrays_that_no_file_can_hold_are_an_error(tmp_path, target):
+    _, (record,) = answers(tmp_path, target("wide"), [PLAIN], "0")
+    assert (record["status"], record["file"]) == ("error", None)
+    assert "object" in record["message"]
+
+
+def process(folder, target, tasks=""):
+    """A worker in a process of its own, when it has ended."""
+    return subprocess.run(
+        [sys.executable, "-m", "attncheck.worker", folder, target],
+        input=tasks,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_a_subject_prints_is_no_answer(tmp_path, target):
     write_cases(tmp_path, [PLAIN])
-    assert main([str(tmp_path), target("wide")]) == 0
-    result = read_results(tmp_path)[PLAIN.id]
-    assert result.status == "error"
-    assert "object" in result.message
+    ended = process(tmp_path, target("noisy"), "0\n0\n")
+    said = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [answer.get("status") for answer in said] == [None, "done", "done"]
+    for place in ("on stdout", "from C", "read nothing"):
+        assert ended.stderr.count(place) == 2
+    assert ended.returncode == 0
 
 
 @pytest.mark.parametrize("name", ["other", "absent"])
@@ -313,22 +328,19 @@ def test_what_is_no_subject_ends_a_worker_with_a_last_line_that_says_why(
     tmp_path, target, name
 ):
     write_cases(tmp_path, [PLAIN])
-    ended = subprocess.run(
-        [sys.executable, "-m", "attncheck.worker", tmp_path, target(name)],
-        capture_output=True,
-        text=True,
-    )
+    ended = process(tmp_path, target(name))
     assert ended.returncode == EXIT_SUBJECT
     assert "targets_of_a_test.py" in ended.stderr.splitlines()[-1]
-    assert not (tmp_path / RESULTS).exists()
+    assert ended.stdout == ""
 
 
-def test_an_error_of_many_lines_is_told_in_one(tmp_path, capsys):
+def test_an_error_of_many_lines_is_told_in_one(tmp_path):
     write_cases(tmp_path, [PLAIN])
     file = tmp_path / "lines.py"
     file.write_text("raise RuntimeError('first\\nsecond')\n")
-    assert main([str(tmp_path), f"{file}:f"]) == EXIT_SUBJECT
-    assert "first second" in capsys.readouterr().err.splitlines()[-1]
+    ended = process(tmp_path, f"{file}:f")
+    assert ended.returncode == EXIT_SUBJECT
+    assert "first second" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -398,14 +410,18 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
     """The starter is killed while the subject hangs; its worker goes too."""
     write_cases(tmp_path, [PLAIN])
     (tmp_path / "hangs.py").write_text(
-        "import numpy\ndef f(q, k, v):\n    while True:\n        pass\n", "utf-8"
+        "import numpy, pathlib\n"
+        "def f(q, k, v):\n"
+        "    pathlib.Path('at-the-case').touch()\n"
+        "    while True:\n"
+        "        pass\n",
+        "utf-8",
     )
     worker = f"'-m', 'attncheck.worker', {str(tmp_path)!r}, 'hangs.py:f'"
     starter = (
         "import subprocess, sys\n"
-        f"process = subprocess.Popen([sys.executable, {worker}])\n"
-        "print(process.pid, flush=True)\n"
-        "process.wait()\n"
+        f"process = subprocess.Popen([sys.executable, {worker}], stdin=-1, text=True)\n"
+        "process.communicate('0\\n')\n"
     )
     started = subprocess.Popen(
         [sys.executable, "-c", starter],
@@ -413,9 +429,9 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert started.stdout.readline()
-    while not (tmp_path / LOADED).exists():  # the worker is at the case
+    while not (tmp_path / "at-the-case").exists():
         assert started.poll() is None
     started.kill()
     # The worker holds the pipe: this waits for its end, and for no other.
-    assert started.communicate(timeout=60) == ("", None)
+    said, _ = started.communicate(timeout=60)
+    assert said.count("\n") == 1

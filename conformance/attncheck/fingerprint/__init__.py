@@ -7,16 +7,12 @@ measured so is said to be not measured, and why; nothing is guessed.
 
 import json
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from attncheck.calling import Calling
 from attncheck.case import DTYPES
-from attncheck.collect import PATIENCE, run_worker
-from attncheck.exchange import RESULTS
+from attncheck.crew import Crew, Lost
 from attncheck.fingerprint.probes import NAMES, PROBES
 from attncheck.fingerprint.reading import Fingerprint, Reading
 from attnref.spec import SPEC
@@ -47,32 +43,29 @@ def fingerprint(
     Raises:
         SubjectError: the target is no function, or cannot be called.
     """
-    command = [sys.executable, "-m", "attncheck.fingerprint.worker"]
+    command = [sys.executable, "-m", "attncheck.fingerprint.worker", target]
     command += [f"--framework={framework}"] if framework else []
     command += [f"--map={json.dumps(dict(keywords or {}))}"]
-    with tempfile.TemporaryDirectory(prefix="attncheck-") as place:
-        folder = Path(place)
-        command += [str(folder), target]
-        lost, before = 0, len(NAMES)
-        while True:
-            # The first line is no reading, but says what the function is.
-            status, why = run_worker(
-                command, folder, timeout, lambda lines: progress(max(lines - 1, 0))
-            )
-            described, readings = _read(folder / RESULTS)
-            left = [name for name in NAMES if name not in readings]
-            if not left:
-                return _fingerprint(described, readings)
-            lost = lost + 1 if len(left) == before else 1
-            before = len(left) - 1
-            for name in left if lost == PATIENCE else left[:1]:
-                _append(folder / RESULTS, Reading(probe=name, shown=f"{status}: {why}"))
-                why = f"not run: {PATIENCE} processes in a row were lost"
+    readings: dict[str, Reading] = {}
+    with Crew(command, 1, timeout) as crew:
+        crew.lay_out(_tasks(readings))
+        while not crew.is_done:
+            for task, answer in crew.attend():
+                name = json.loads(task)["probe"]
+                if isinstance(answer, Lost):
+                    shown = f"{answer.status}: {answer.message}"
+                    readings[name] = Reading(probe=name, shown=shown)
+                else:
+                    readings[name] = Reading(**answer)
+            progress(len(readings))
+    return _fingerprint(crew.hello, readings)
 
 
-def _append(path: Path, reading: Reading) -> None:
-    with path.open("a", encoding="utf-8") as lines:
-        print(json.dumps(asdict(reading)), file=lines)
+def _tasks(readings: Mapping[str, Reading]) -> Iterator[list[str]]:
+    """One after the other, each with what the readings by then say."""
+    for name in NAMES:
+        known = {probe: one.value for probe, one in readings.items() if one.measured}
+        yield [json.dumps({"probe": name, "known": known})]
 
 
 def _fingerprint(
@@ -96,10 +89,3 @@ def _fingerprint(
         readings={name: readings[name] for name in PROBES},
         profiles={dtype: readings[dtype] for dtype in DTYPES},
     )
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Reading]]:
-    """What a worker left: what the function is, and the readings by their probes."""
-    first, *lines = path.read_text("utf-8").splitlines()
-    readings = [Reading(**json.loads(line)) for line in lines]
-    return json.loads(first), {reading.probe: reading for reading in readings}
