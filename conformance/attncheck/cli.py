@@ -5,7 +5,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -37,6 +37,7 @@ from attncheck.exchange import (
 from attncheck.explain import Evidence
 from attncheck.fingerprint import NAMES, Fingerprint
 from attncheck.fingerprint import fingerprint as measure
+from attncheck.hints import axes_moved, looks_misread
 from attncheck.judging import Ahead, Folder, Judge
 from attncheck.report import (
     as_html,
@@ -249,6 +250,7 @@ def run(
             folders.append(Folder.read(folder))
         targets_of = asked if shrinks else None
         report = _report(judging, folders, asked.profile, waived, targets_of)
+        _hint(report, asked)
     _finish(report, output, json_file, html_file)
 
 
@@ -486,6 +488,17 @@ def _fingerprint(
             timeout=timeout,
             progress=lambda done: progress.update(task, completed=done),
         )
+
+
+def _hint(report: dict[str, Any], asked: Settings) -> None:
+    """Says on stderr what to do where the axes of a function are in another order."""
+    for target, subject in zip(asked.subject, report["subjects"], strict=True):
+        if not looks_misread(subject["counts"]):
+            continue
+        with suppress(SubjectError):  # of a `Subject` without a function, say
+            found = _fingerprint(target, asked.framework, None, asked.timeout)
+            if hint := axes_moved(found, target):
+                errors.print(f"[yellow]attncheck:[/] {escape(hint)}", soft_wrap=True)
 
 
 def _report(

@@ -250,7 +250,8 @@ def compare(
             name,
             "fail",
             np.inf,
-            message=f"is {got.dtype} {got.shape}, must be {dtype} {want.shape}",
+            message=f"is {got.dtype} {got.shape}, must be {dtype} {want.shape}"
+            + _moved(name, got.shape, want.shape),
         )
     low, high = interval(want, bound, dtype)
     wide = got.astype(np.float64)
@@ -270,6 +271,20 @@ def compare(
     )
 
 
+def _axes(name: str, ndim: int) -> str:
+    """The letters of a result's axes; the output of a multi-head case has three."""
+    return "bic" if name == "output" and ndim == 3 else AXES_OF[name]
+
+
+def _moved(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> str:
+    """`: its axes are b i n e, must be b n i e`; nothing where no sizes say so."""
+    axes = _axes(name, len(want))
+    if got == want or sorted(got) != sorted(want) or len({*want}) < len(want):
+        return ""
+    theirs = " ".join(axes[want.index(size)] for size in got)
+    return f": its axes are {theirs}, must be {' '.join(axes)}"
+
+
 def share(x: np.ndarray, y: np.ndarray, room: np.ndarray) -> np.ndarray:
     """|x − y| / room; 0 where they are the same, NaN included, and ∞ where only one is
     not a number."""
@@ -287,7 +302,7 @@ def _element(
     want: np.ndarray,
     dtype: np.dtype,
 ) -> Worst:
-    axes = "bic" if name == "output" and got.ndim == 3 else AXES_OF[name]
+    axes = _axes(name, got.ndim)
     with np.errstate(all="ignore"):
         ulp = 2 * half_ulp(np.abs(want[place]), dtype)
         ulps = float(np.abs(got[place] - want[place]) / ulp)

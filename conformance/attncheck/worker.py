@@ -182,7 +182,11 @@ def _forward(subject: Subject, inputs: dict, keywords: dict) -> dict[str, Any]:
         returned = (returned,)
     if not isinstance(returned, tuple) or len(returned) != len(subject.returns):
         what = f"{len(returned)} values" if isinstance(returned, tuple) else "no tuple"
-        raise TypeError(f"returned {what}, but declares {', '.join(subject.returns)}")
+        declared = ", ".join(subject.returns)
+        raise TypeError(
+            f"returned {what}, but declares {declared}: return that, "
+            "or declare an `attncheck.Subject` with what it `returns`"
+        )
     return dict(zip(subject.returns, returned, strict=True))
 
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from attncheck import frameworks
 from attncheck.budget import PROFILES
 from attncheck.frameworks import NAMES
 from attncheck.subject import DEFAULT_PROFILE, KEYWORDS, Subject, SubjectError
@@ -120,6 +121,8 @@ def test_listing_the_built_in_rooms_imports_no_framework():
     subprocess.run([sys.executable, "-c", probe], check=True)
 
 
+FRAMEWORK = "def attention(q, k, v): ...\n"
+
 ERRORS = {
     "two": "cannot be called as f(q, k, v): its positional parameters are (q, k)",
     "needs": "needs `heads`, which is not among the options mask, bias, scale",
@@ -170,14 +173,30 @@ def test_a_module_that_cannot_be_imported_is_an_error(target, source, says):
     assert f"cannot be imported: {says}" in str(caught.value)
 
 
+def test_a_built_in_name_that_is_nearly_right_is_suggested():
+    with pytest.raises(SubjectError, match=r": did you mean 'attnref\.numpy'\?$"):
+        load("attnref.nunpy")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "numpy"])
+def test_a_framework_that_is_missing_is_named_with_how_to_install_it(
+    target, monkeypatch, name
+):
+    # What its import raises where it is not installed.
+    source = f"raise ModuleNotFoundError('no module {name}', name={name!r})"
+    with pytest.raises(SubjectError, match=rf"pip install 'attnref\[{name}\]'"):
+        load(target("attention", source))
+    monkeypatch.setattr(frameworks, "installed", lambda: ["numpy"])
+    subject = load(target("attention", FRAMEWORK), framework=name)
+    with pytest.raises(SubjectError, match=rf" needs {name}: pip install 'attnref"):
+        subject.describe()
+
+
 def test_a_signature_that_cannot_be_read_is_an_error():
     with pytest.raises(SubjectError, match="cannot be read: say which keywords"):
         load("builtins:max", framework="numpy")
     subject = load("builtins:max", framework="numpy", accepts="mask")
     assert subject.accepts == {"mask"}
-
-
-FRAMEWORK = "def attention(q, k, v): ...\n"
 
 
 def test_a_module_of_no_framework_is_ambiguous(target):

@@ -125,6 +125,8 @@ def raising(error):
     return call
 
 
+MENDED = "return that, or declare an `attncheck.Subject` with what it `returns`"
+
 ERRORS = {
     "exception": (raising(ValueError("no")), "ValueError: no"),
     "exit": (raising(SystemExit(3)), "SystemExit: 3"),
@@ -144,11 +146,11 @@ ERRORS = {
     ),
     "tuple": (
         lambda q, k, v, **o: (zeros(q, k, v), None),
-        "TypeError: returned 2 values, but declares output",
+        "TypeError: returned 2 values, but declares output: " + MENDED,
     ),
     "tuple of one": (
         lambda q, k, v, **o: (zeros(q, k, v),) * 3,
-        "TypeError: returned 3 values, but declares output",
+        "TypeError: returned 3 values, but declares output: " + MENDED,
     ),
 }
 
@@ -163,7 +165,8 @@ def test_what_goes_wrong_in_a_call_is_an_error_that_says_what(call, says):
 def test_a_declared_tuple_that_does_not_come_is_an_error():
     result = run(PLAIN, returns=("output", "lse"))
     assert result.status == "error"
-    assert result.message == "TypeError: returned no tuple, but declares output, lse"
+    declared = "returned no tuple, but declares output, lse"
+    assert result.message == f"TypeError: {declared}: {MENDED}"
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "mask", "bias"])
