@@ -120,6 +120,15 @@ def soundness(session: nox.Session, framework: str) -> None:
     session.run("python", "conformance/soundness/plot.py")
 
 
+@nox.session(default=False)
+@nox.parametrize("room", ROOMS)
+def bench(session: nox.Session, room: str) -> None:
+    """Time verdicts: cold, warm, and with one worker."""
+    install(session, "check", "real", room)
+    command = ["python", "conformance/bench/speed.py", f"attnref.{room}"]
+    session.run(*command, f"--set={set_of(session)}")
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and types."""
