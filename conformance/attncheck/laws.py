@@ -79,6 +79,8 @@ class Holding:
     """The derived cases, and the results, that break it."""
     not_judged: int = 0
     """How often a result that it speaks of is missing."""
+    why: str = ""
+    """Why there is none of them, where the subject's results say so."""
 
 
 def derived(cases: Iterable[Case], *, everywhere: bool) -> list[Case]:
@@ -118,6 +120,10 @@ def check(
         }
         return Side(case, want, bounds(case), arrays)
 
+    def why(ids: Iterable[str]) -> str:
+        missing = (results[id] for id in ids if id in results)
+        return next((one.message for one in missing if one.status != "done"), "")
+
     found = []
     for law in (law for law in LAWS if law.name in groups):
         outcomes = {
@@ -126,7 +132,8 @@ def check(
             else "not judged"
             for twin, parts in groups[law.name].items()
         }
-        found.append(_holding(law, outcomes))
+        ids = (c.id for parts in groups[law.name].values() for c in parts)
+        found.append(_holding(law, outcomes, why(ids)))
     return found
 
 
@@ -160,12 +167,13 @@ def _close(pair: Pair) -> bool:
     return bool((near | same).all())
 
 
-def _holding(law: Law, outcomes: Mapping[str, str]) -> Holding:
+def _holding(law: Law, outcomes: Mapping[str, str], why: str) -> Holding:
     said = list(outcomes.values())
     known = ("bitwise", "within", "not judged")
     broken = tuple(f"{id} {name}" for id, name in outcomes.items() if name not in known)
     bitwise, within, missing = (said.count(word) for word in known)
-    return Holding(law.name, law.sentence, bitwise, within, broken, missing)
+    why = why if missing == len(said) else ""
+    return Holding(law.name, law.sentence, bitwise, within, broken, missing, why)
 
 
 def _recipe(case: Case) -> str:

@@ -79,8 +79,8 @@ def lacking(subject: Subject, case: Case) -> str | None:
     """Why the case is not applicable to the subject, or None where it is."""
     if case.op == "multi_head_attention" and subject.multi_head is None:
         return "has no multi-head attention"
-    if case.compiled and frameworks.adapter(subject.framework).compiled is None:
-        return f"{subject.framework} has no compiler here"
+    if case.compiled and (why := frameworks.adapter(subject.framework).no_compiler()):
+        return why
     if case.op == "attention":
         missing = [name for name in options(case) if name not in subject.accepts]
         if missing:

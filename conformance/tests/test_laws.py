@@ -137,6 +137,16 @@ def test_a_case_that_the_law_does_not_derive_is_not_judged(law):
     assert holds(mislabelled, results)[other].not_judged == 1
 
 
+def test_a_law_that_was_not_run_at_all_says_why():
+    whole, twin = chosen = related("compiled")
+    missing = Result(twin.id, "not applicable", "there is no compiler")
+    results = {whole.id: exact(whole), twin.id: missing}
+    assert holds(chosen, results)["compiled"].why == "there is no compiler"
+    more = related("compiled", "F64")
+    results |= {case.id: exact(case) for case in more}
+    assert holds([*chosen, *more], results)["compiled"].why == ""
+
+
 def test_a_subject_without_log_sum_exp_cannot_be_split():
     chosen = related("split-keys")
     only = {
@@ -172,6 +182,7 @@ WORDS = {
         "broken": ("a case",),
     },
     "repeat not judged": {"not_judged": 3},
+    "repeat not run: there is none": {"not_judged": 3, "why": "there is none"},
 }
 
 

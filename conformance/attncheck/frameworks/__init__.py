@@ -8,8 +8,8 @@ Every module here has the same functions:
 * `is_native(value)`: whether a value is one of the framework's arrays;
 * `vjp(call, arguments, cotangents)`: gradients of `call(*arguments)`, a tuple, by the
   framework's autodiff; None where the framework has none;
-* `compiled(call)`: `call` through the framework's compiler; None where it has none, or
-  one that needs more than the framework;
+* `compiled(call)`: `call` through the framework's compiler, all of it;
+* `no_compiler()`: why calls do not go through one here; None where they do;
 * `precision(dtype)`: a context in which the framework computes in that storage type;
 * `describe()`: version and device in words.
 """

@@ -37,6 +37,10 @@ def compiled(call):
     return through_jit
 
 
+def no_compiler():
+    """Nothing: there is one, and it takes a second a call."""
+
+
 def precision(dtype):
     """x64 for float64 only: elsewhere a stray float64 must not help a subject."""
     return jax.enable_x64(dtype == "F64")

@@ -5,7 +5,6 @@ from contextlib import nullcontext
 import numpy as np
 
 vjp = None
-compiled = None
 
 
 def to_native(array):
@@ -21,6 +20,11 @@ def to_numpy(array):
 def is_native(value):
     """Whether `value` is a NumPy array."""
     return isinstance(value, np.ndarray)
+
+
+def no_compiler():
+    """There is none."""
+    return "numpy has no compiler"
 
 
 def precision(dtype):

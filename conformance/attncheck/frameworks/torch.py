@@ -1,13 +1,16 @@
 """PyTorch: tensors on the default device, gradients by autograd."""
 
+import os
+import shutil
+import sys
 from contextlib import nullcontext
 
 import ml_dtypes
 import numpy as np
 import torch
 
-compiled = None
-"""torch.compile needs a C++ compiler, and minutes."""
+COMPILE = "ATTNCHECK_COMPILE"
+"""The environment variable that is 1 where torch.compile may take its time."""
 
 
 def to_native(array):
@@ -49,6 +52,26 @@ def vjp(call, arguments, cotangents):
     return torch.autograd.grad(
         outputs, arguments, cotangents, materialize_grads=True, allow_unused=True
     )
+
+
+def compiled(call):
+    """`call` through `torch.compile`, as one graph, for every shape anew.
+
+    Where a graph breaks, what is left of it would run as it does without: an error.
+    """
+    torch.compiler.reset()  # it gives up on functions that it had to compile often
+    return torch.compile(call, fullgraph=True, dynamic=False)
+
+
+def no_compiler():
+    """That it takes minutes, or, on a CPU, that there is no C++ compiler."""
+    if os.environ.get(COMPILE) != "1":
+        return f"torch.compile takes minutes: {COMPILE}=1 and --timeout 600 run it"
+    default = "clang++" if sys.platform == "darwin" else "g++"
+    command = os.environ.get("CXX", default).split()[0]
+    if torch.get_default_device().type == "cpu" and shutil.which(command) is None:
+        return f"torch.compile needs a C++ compiler, and there is no {command}"
+    return None
 
 
 def precision(dtype):

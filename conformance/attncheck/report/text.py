@@ -66,6 +66,8 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
     laws = [law(holding) for holding in subject["laws"] if was_judged(holding)]
     if laws:
         yield f"  laws: {'; '.join(laws)}"
+    for holding in (one for one in subject["laws"] if one["why"]):
+        yield f"  law {escape(law(holding))}"
     for broken in (place for holding in subject["laws"] for place in holding["broken"]):
         yield f"  [red]law broken[/]  {escape(broken)}"
     if subject["results_not_judged"]:

@@ -62,7 +62,8 @@ def was_judged(holding: Mapping[str, Any]) -> bool:
 def law(holding: Mapping[str, Any]) -> str:
     """`alone bitwise 3 of 4, within budget 1`: how a law holds."""
     if not was_judged(holding):
-        return f"{holding['law']} not judged"
+        why = holding["why"]
+        return f"{holding['law']} " + (f"not run: {why}" if why else "not judged")
     broken, within = len(holding["broken"]), holding["within"]
     total = holding["bitwise"] + within + broken
     words = f"{holding['law']} bitwise {holding['bitwise']} of {total}"

@@ -1,9 +1,15 @@
 """`torch.compile(fullgraph=True)` takes every function as it is."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
+from attncheck.case import Case
+from attncheck.frameworks import torch as adapter
+from attncheck.subjects.attnref import room_subject
+from attncheck.worker import run_case
 from attnref.spec import causal, padding, segments, window
 from attnref.torch import (
     MultiHeadAttention,
@@ -128,3 +134,76 @@ def test_wrong_input_is_refused_in_the_same_words():
     compiled = torch.compile(attention, backend="eager")
     with pytest.raises(ValueError, match="for axes \\(i, j\\) write mask"):
         compiled(q, q, q, mask=torch.ones(3, 3, dtype=torch.bool))
+
+
+# ------------------------------------------------------------- as the judge compiles
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    monkeypatch.setenv(adapter.COMPILE, "1")
+
+
+@pytest.fixture
+def without_cpp(monkeypatch):
+    """Graphs are compiled, but to no C++."""
+    through = partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", through)
+
+
+def test_the_judge_compiles_only_if_asked(monkeypatch):
+    monkeypatch.delenv(adapter.COMPILE, raising=False)
+    assert "ATTNCHECK_COMPILE=1" in adapter.no_compiler()
+
+
+def test_a_missing_compiler_is_named(monkeypatch, asked):
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    assert adapter.no_compiler().endswith(
+        "C++ compiler, and there is no no-such-compiler"
+    )
+    monkeypatch.setenv("CXX", "python3")
+    assert adapter.no_compiler() is None
+
+
+def is_compiled(x, *, shift=0):
+    return x + shift + (1 if torch.compiler.is_compiling() else 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_the_judge_compiles_is_compiled(asked):
+    if why := adapter.no_compiler():
+        pytest.skip(f"not run: {why}")
+    assert adapter.compiled(is_compiled)(torch.zeros(3), shift=1).tolist() == [2, 2, 2]
+
+
+def test_every_shape_is_compiled(without_cpp):
+    compiled = adapter.compiled(is_compiled)
+    for size in range(1, 20):  # more than PyTorch compiles of one function by itself
+        compiled = adapter.compiled(is_compiled)
+        assert compiled(torch.zeros(size)).tolist() == [1] * size
+
+
+def test_what_cannot_be_one_graph_is_not_taken_in_parts(without_cpp):
+    def breaks(x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        adapter.compiled(breaks)(torch.zeros(3))
+
+
+def test_a_compiler_that_is_switched_off_is_not_taken_for_one(without_cpp):
+    with (
+        torch._dynamo.config.patch(disable=True),
+        pytest.raises(RuntimeError, match="no compiled frames"),
+    ):
+        adapter.compiled(is_compiled)(torch.zeros(3))
+
+
+def test_the_judge_compiles_forward_and_gradients(asked, without_cpp, monkeypatch):
+    monkeypatch.setenv("CXX", "python3")
+    arrays = {n: np.ones((1, 1, 2, 3), np.float32) for n in ("q", "k", "v", "d_out")}
+    case = Case(id="x", clauses=(), why="", dtype="F32", inputs=arrays, compiled=True)
+    result = run_case(room_subject("torch"), case, {})
+    assert result.status == "done", result.message
+    assert {"output", "lse", "dq", "dk", "dv"} <= set(result.arrays)
