@@ -133,6 +133,19 @@ def bench(session: nox.Session, room: str) -> None:
     session.run(*command, f"--set={set_of(session)}")
 
 
+@nox.session(default=False)
+def diff(session: nox.Session) -> None:
+    """Measure wherein torch and jax differ; write the evidence that pages show."""
+    install(session, "check", "torch", "jax")
+    targets = (
+        "torch.nn.functional:scaled_dot_product_attention",
+        "jax.nn:dot_product_attention",
+    )
+    command = ["attncheck", "diff", *targets, "--format", "json"]
+    with (EVIDENCE / "diff.json").open("w", encoding="utf-8") as out:
+        session.run(*command, stdout=out, success_codes=[1])  # they do differ
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and types."""

@@ -71,12 +71,14 @@ class Calling:
     """How one function is called."""
 
     keywords: Mapping[str, str] = field(default_factory=dict)
-    """Part, a key of `PARTS` → the function's keyword for it."""
+    """Part, a key of `PARTS` → the function's keyword for it, in its own order."""
     layout: str = SPEC.layout
     """Axes of q, k, v and the output; an axis that is left out is looped over by the
     caller, so here it must have size 1."""
     arrays: tuple[str, ...] = ARRAYS
     """What the function calls its first three parameters."""
+    keyword_only: tuple[str, ...] = ()
+    """Those of its keywords that cannot be given by position."""
     ignored: tuple[str, ...] = ()
     """Parameters that are not known to mean a part, and stay at their defaults."""
 
@@ -135,9 +137,9 @@ def calling_of(function: Callable, declared: Mapping[str, str], name: str) -> Ca
         )
     free = [word for word in found if word not in declared.values()]
     recognised = {part: _keyword(part, free, name) for part in PARTS}
-    keywords = {part: word for part, word in recognised.items() if word}
-    keywords |= declared
-    ignored = [p for p in others if p.name not in keywords.values()]
+    part_of = {word: part for part, word in {**recognised, **declared}.items() if word}
+    keywords = {part_of[word]: word for word in [*found, *part_of] if word in part_of}
+    ignored = [p for p in others if p.name not in part_of]
     if needed := [p.name for p in ignored if p.default is p.empty]:
         raise SubjectError(
             f"{name!r} needs {', '.join(f'`{word}`' for word in needed)}: say which "
@@ -145,7 +147,10 @@ def calling_of(function: Callable, declared: Mapping[str, str], name: str) -> Ca
             f"{', '.join(PARTS)}"
         )
     return Calling(
-        keywords=keywords, arrays=arrays, ignored=tuple(p.name for p in ignored)
+        keywords=keywords,
+        arrays=arrays,
+        keyword_only=tuple(p.name for p in others if p.kind is p.KEYWORD_ONLY),
+        ignored=tuple(p.name for p in ignored),
     )
 
 

@@ -4,7 +4,7 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -29,6 +29,8 @@ from attncheck.choose import NoCaseError, choose, every
 from attncheck.clauses import CLAUSES
 from attncheck.collect import MOST_WORKERS, collect
 from attncheck.config import TABLE, ConfigError, Settings, settings
+from attncheck.diff import Adapter
+from attncheck.diff import diff as compare
 from attncheck.exchange import (
     RESULTS,
     ExchangeError,
@@ -41,7 +43,9 @@ from attncheck.hints import axes_moved, looks_misread
 from attncheck.judging import Ahead, Folder, Judge
 from attncheck.report import (
     as_html,
+    diff_summary,
     fingerprint_summary,
+    print_diff,
     print_fingerprint,
     print_text,
     summary,
@@ -108,6 +112,9 @@ MapOption = Annotated[
         help="`mask=allowed`: its keyword for a part of a call, where the name does "
         f"not say it; again for more. Parts: {', '.join(PARTS)}.",
     ),
+]
+ProbeTimeoutOption = Annotated[
+    float, typer.Option(help="Seconds that one probe may take.", min=0.1)
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What goes to stdout.")]
 JsonOption = Annotated[
@@ -314,20 +321,52 @@ def fingerprint(
     target: Annotated[str, typer.Argument(help="As for `run`.")],
     keywords: MapOption = None,
     framework: FrameworkOption = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds that one probe may take.", min=0.1)
-    ] = 60.0,
+    timeout: ProbeTimeoutOption = 60.0,
     output: FormatOption = Format.text,
 ) -> None:
     """Measure the conventions of a function, each with the probe that shows it."""
     with _usage_errors():
-        found = _fingerprint(target, framework, keywords, timeout)
-    document = fingerprint_summary(found)
-    if output == Format.json:
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    else:
-        print_fingerprint(document, Console(highlight=False))
+        found = _fingerprint(target, framework, _declared(keywords), timeout)
+    _print(fingerprint_summary(found), print_fingerprint, output)
     raise typer.Exit(0 if found.readings["layout"].measured else 1)
+
+
+@app.command(
+    epilog="""Examples:
+
+* `attncheck diff torch.nn.functional:scaled_dot_product_attention
+  jax.nn:dot_product_attention`
+* `attncheck diff my.py:attention attnref.numpy --map-a mask=allowed`
+
+Exit status: 0 no difference, 1 some, 2 usage or environment."""
+)
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="As for `run`.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="As for `run`.")],
+    keywords_a: Annotated[
+        list[str] | None, typer.Option("--map-a", help="--map of A; see `fingerprint`.")
+    ] = None,
+    keywords_b: Annotated[
+        list[str] | None, typer.Option("--map-b", help="--map of B.")
+    ] = None,
+    framework_a: Annotated[
+        str | None, typer.Option(help="Of A's arrays; see `run`.")
+    ] = None,
+    framework_b: Annotated[str | None, typer.Option(help="Of B's arrays.")] = None,
+    timeout: ProbeTimeoutOption = 60.0,
+    output: FormatOption = Format.text,
+) -> None:
+    """Show wherein two functions differ, and code that makes a call of A mean B's."""
+
+    def measured(target: str, adapter: Adapter) -> Fingerprint:
+        return _fingerprint(target, one.framework, adapter.keywords, timeout)
+
+    with _usage_errors():
+        one = _fingerprint(a, framework_a, _declared(keywords_a), timeout)
+        other = _fingerprint(b, framework_b, _declared(keywords_b), timeout)
+        found = compare(one, other, measured)
+    _print(diff_summary(found), print_diff, output)
+    raise typer.Exit(1 if found.differences or found.profiles else 0)
 
 
 @app.command(
@@ -470,21 +509,26 @@ def _collect(
         )
 
 
-def _fingerprint(
-    target: str, framework: str | None, keywords: Sequence[str] | None, timeout: float
-) -> Fingerprint:
+def _declared(pairs: Sequence[str] | None) -> dict[str, str]:
+    """Part of a call → keyword, of the values of --map."""
     declared = {}
-    for pair in keywords or ():
+    for pair in pairs or ():
         part, equals, keyword = pair.partition("=")
         if not (part and equals and keyword):
             raise UsageError(f"--map is like mask=allowed, not {pair!r}")
         declared[part] = keyword
+    return declared
+
+
+def _fingerprint(
+    target: str, framework: str | None, keywords: Mapping[str, str], timeout: float
+) -> Fingerprint:
     with _progress() as progress:
         task = progress.add_task(f"probes of {target}", total=len(NAMES))
         return measure(
             target,
             framework=framework,
-            keywords=declared,
+            keywords=keywords,
             timeout=timeout,
             progress=lambda done: progress.update(task, completed=done),
         )
@@ -496,9 +540,21 @@ def _hint(report: dict[str, Any], asked: Settings) -> None:
         if not looks_misread(subject["counts"]):
             continue
         with suppress(SubjectError):  # of a `Subject` without a function, say
-            found = _fingerprint(target, asked.framework, None, asked.timeout)
+            found = _fingerprint(target, asked.framework, {}, asked.timeout)
             if hint := axes_moved(found, target):
                 errors.print(f"[yellow]attncheck:[/] {escape(hint)}", soft_wrap=True)
+
+
+def _print(
+    document: Mapping[str, Any],
+    print_text: Callable[[Mapping[str, Any], Console], None],
+    output: Format,
+) -> None:
+    """Prints a document that is no report."""
+    if output == Format.json:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    else:
+        print_text(document, Console(highlight=False))
 
 
 def _report(

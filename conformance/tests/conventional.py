@@ -164,8 +164,12 @@ def _seen(c, options, window_form, i, j, storage):
             alone = both and c.mask_and_causal == "causal"
             seen = flag[None, None] if alone else seen & flag
     if options["window"] is not None:
-        if window_form == "number":
+        if window_form == "either" and not isinstance(options["window"], tuple):
+            left = right = options["window"]
+        elif window_form == "number":
             left = right = int(options["window"])
+        elif window_form == "left":
+            left, right = int(options["window"]), j + 1
         else:
             left, right = options["window"]
         cut = 0 if c.window == "inclusive" else 1

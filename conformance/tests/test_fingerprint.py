@@ -145,11 +145,20 @@ def test_a_causal_flag_alone_blocks_keys(alignment):
 
 
 @pytest.mark.parametrize("ends", ["inclusive", "exclusive"])
-def test_a_window_may_be_a_number(ends):
+@pytest.mark.parametrize(
+    ("form", "pair", "number"),
+    [
+        ("pair", True, None),
+        ("either", True, "same"),
+        ("number", False, "same"),
+        ("left", False, "none"),
+    ],
+)
+def test_a_window_may_be_a_pair_or_a_number(ends, form, pair, number):
     c = replace(SPEC, window=ends)
-    reading = probed(attention_under(c, window_form="number"))["window"]
+    reading = probed(attention_under(c, window_form=form))["window"]
     assert reading.value == ends
-    assert reading.detail["form"] == "number"
+    assert (reading.detail["pair"], reading.detail["number"]) == (pair, number)
 
 
 def test_a_window_has_the_alignment_that_it_shows():

@@ -78,12 +78,14 @@ def _fingerprint(
         keywords=given["keywords"],
         layout=layout.value if layout.measured else SPEC.layout,
         arrays=tuple(given["arrays"]),
+        keyword_only=tuple(given["keyword_only"]),
         ignored=tuple(given["ignored"]),
     )
     return Fingerprint(
         name=described["name"],
         framework=described["framework"],
         version=described["version"],
+        home=described["home"],
         calling=calling,
         returns=tuple(described["returns"]),
         readings={name: readings[name] for name in PROBES},

@@ -27,9 +27,10 @@ class Refused(Exception):  # noqa: N818 — what a function may do
 
 
 class Place(NamedTuple):
-    """Where among the arrays that a function returns one stands, and its axes."""
+    """Where one of the arrays that a function returns stands, and its axes."""
 
-    number: int
+    number: int | None
+    """None: it is all that is returned."""
     axes: str
 
 
@@ -79,7 +80,7 @@ class Function:
         place = function._place("output", options)
         if place is None:
             raise NotMeasured("what it returns could not be told apart")
-        got = function.returned(q, k, v, **options)[place.number]
+        got = function.returned(q, k, v, **options)[place.number or 0]
         shape = "nothing" if got is None else got.shape
         try:
             out = function.calling.restore(got)
@@ -102,7 +103,7 @@ class Function:
         place = function._place(name, options)
         if place is None:
             raise NotMeasured(f"returns no {name}")
-        got = function.returned(q, k, v, **options)[place.number]
+        got = function.returned(q, k, v, **options)[place.number or 0]
         if got is None or got.ndim != len(place.axes.split()):
             raise Refused(f"the {name} have another shape here")
         return got, place.axes
@@ -110,6 +111,17 @@ class Function:
     def gives(self, name: str) -> bool:
         """Whether the function returns the `lse` or the `weights`, when asked to."""
         return self._laid_out()._place(name, self._asking(name)) is not None
+
+    def places(self, name: str) -> dict[str, Any]:
+        """Where a result and the output stand when the result is asked for."""
+        function, asking = self._laid_out(), self._asking(name)
+        one, output = (function._place(n, asking) for n in (name, "output"))
+        assert one is not None  # who asks knows that it is returned
+        return {
+            "number": one.number,
+            "axes": one.axes,
+            "output": output and output.number,
+        }
 
     def _asking(self, name: str) -> dict[str, bool]:
         """The parts of a call that make the function return a result."""
@@ -246,7 +258,7 @@ class Function:
         numbers = declared or range(len(arrays))
         for number, (order, want) in product(numbers, wanted.items()):
             if _is_it(arrays[number], order, want):
-                return Place(number, order)
+                return Place(number if len(arrays) > 1 else None, order)
         return None
 
     def _completed(self, q: Array, k: Array, parts: Mapping[str, Any]) -> dict:

@@ -44,6 +44,8 @@ class Fingerprint:
     name: str
     framework: str
     version: str
+    home: str | None = None
+    """`module:name`, from where code can import it; None where there is no such."""
     calling: Calling
     readings: Mapping[str, Reading]
     """Field of `Conventions` → what was read."""

@@ -67,10 +67,18 @@ def load(
         "name": target,
         "framework": framework,
         "version": adapter.describe(),
+        "home": _home(call) if isinstance(found, Subject) else target,
         "calling": asdict(calling),
         "returns": returns,
     }
     return Function(call, adapter, calling, returns), described
+
+
+def _home(call: Any) -> str | None:
+    """`module:name` of a function that is to be found there."""
+    module, name = getattr(call, "__module__", ""), getattr(call, "__qualname__", "")
+    found = getattr(sys.modules.get(module), name, None)
+    return f"{module}:{name}" if found is call else None
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 no two of them can disagree.
 """
 
+from attncheck.report.diff import diff_summary, print_diff
 from attncheck.report.fingerprint import fingerprint_summary, print_fingerprint
 from attncheck.report.html import as_html
 from attncheck.report.summary import summary
@@ -11,7 +12,9 @@ from attncheck.report.text import print_text
 
 __all__ = [
     "as_html",
+    "diff_summary",
     "fingerprint_summary",
+    "print_diff",
     "print_fingerprint",
     "print_text",
     "summary",

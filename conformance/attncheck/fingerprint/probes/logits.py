@@ -15,13 +15,12 @@ def layout(f: Function) -> Seen:
     refusals = []
     for order in LAYOUTS:
         try:
-            f.find_output(order)
+            place = f.find_output(order)
         except Refused as error:
             refusals.append(str(error))
             continue
-        return Seen(
-            value=order, shown=f"as {order}, the output is the mean of V where q = 0"
-        )
+        shown = f"as {order}, the output is the mean of V where q = 0"
+        return Seen(value=order, shown=shown, detail={"output": place.number})
     raise NotMeasured(f"no order of axes is right; as {LAYOUTS[0]}: {refusals[0]}")
 
 

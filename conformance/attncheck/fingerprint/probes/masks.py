@@ -109,41 +109,54 @@ def window(f: Function) -> Seen:
     """A window of 2 among 6 keys: how far to the left the last query sees."""
     if not f.takes("window"):
         return Seen(value=None, shown="has no keyword for a window")
-    forms: dict[str, Any] = {"pair": (2, 1), "number": 2}
-    flags: list[dict[str, Any]] = [{}]
-    flags += [{"causal": True}] * f.takes("causal")
-    refusal = ""
-    for form, value in forms.items():
-        for flag in flags:
-            try:
-                seen = _seen(f.weights(np.zeros((6, 6)), window=value, **flag))
-            except Refused as error:
-                refusal = refusal or str(error)
-                continue
-            return _read_window(f, form, value, seen, flag)
-    raise NotMeasured(refusal)
+    found: dict[str, tuple[dict[str, Any], int, int]] = {}
+    for form, value in {"pair": (2, 1), "number": 2}.items():
+        try:
+            found[form] = _band(f, value)
+        except Refused as error:
+            refusal = str(error)
+    if not found:
+        raise NotMeasured(refusal)
+    given, left, right = next(iter(found.values()))
+    wide = _seen(f.weights(np.zeros((2, 5)), **given))
+    words = ", ".join(f"{part} {value}" for part, value in given.items())
+    return Seen(
+        value="inclusive" if left == 2 else "exclusive",
+        shown=f"{words}: a query sees {left} keys to its left, {right} to its right",
+        detail={
+            "pair": "pair" in found,
+            "number": _right_of_number(*found["number"]) if "number" in found else None,
+            "aligned": "lower-right" if np.argmax(wide[0]) else "upper-left",
+        },
+    )
 
 
-def _read_window(f: Function, form: str, value: Any, seen: Any, flag: dict) -> Seen:
+def _band(f: Function, value: Any) -> tuple[dict[str, Any], int, int]:
+    """The call that takes a window, and what a query sees to its left and right.
+
+    Raises:
+        Refused: none does, with the causal flag or without.
+        NotMeasured: not every query sees as many keys.
+    """
+    given = {"window": value}
+    try:
+        seen = _seen(f.weights(np.zeros((6, 6)), **given))
+    except Refused:
+        if not f.takes("causal"):
+            raise
+        given |= {"causal": True}
+        seen = _seen(f.weights(np.zeros((6, 6)), **given))
     left, right = 5 - int(np.argmax(seen[5])), 5 - int(np.argmax(seen[0][::-1]))
     distance = np.subtract.outer(np.arange(6), np.arange(6))
-    shown = f"with {value}, a query sees {left} keys to its left, {right} to its right"
     banded = np.array_equal(seen, (distance <= left) & (-distance <= right))
     if not banded or left not in (1, 2):
         raise NotMeasured(f"with {value}, 6 queries see {_counts(seen)} keys")
-    if flag:
-        shown += ", with the causal flag"
-    tall = _seen(f.weights(np.zeros((2, 5)), window=value, **flag))
-    aligned = "lower-right" if np.argmax(tall[0]) else "upper-left"
-    return Seen(
-        value="inclusive" if left == 2 else "exclusive",
-        shown=shown,
-        detail={
-            "form": form,
-            "right": ("window" if form == "pair" else "same") if right else "none",
-            "aligned": aligned,
-        },
-    )
+    return given, left, right
+
+
+def _right_of_number(given: dict[str, Any], left: int, right: int) -> str:
+    """Whether a window that is a number reaches as far to the right."""
+    return "same" if right == left else "none"
 
 
 def fill(f: Function) -> Seen:

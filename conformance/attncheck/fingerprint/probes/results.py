@@ -20,7 +20,7 @@ def lse(f: Function) -> Seen:
     shown = f"log-sum-exp {found:.4g}; ln Σ = {total:.4g}, log₂ Σ = {two:.4g}"
     for value, want in {"e": total, 2: two}.items():
         if np.isclose(found, want, rtol=1e-3):
-            return Seen(value=value, shown=shown)
+            return Seen(value=value, shown=shown, detail=f.places("lse"))
     raise NotMeasured(shown)
 
 

@@ -2,8 +2,12 @@
 
 import pytest
 
+from attncheck.diff import diff
 from attncheck.fingerprint import fingerprint
+from attncheck.report import fingerprint_summary
 from attnref.spec import Conventions
+
+from ..evidence import document, fingerprint_in, values
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +57,28 @@ def test_its_precision(found):
         "BF16": "tensor-core",
         "F16": "tensor-core",
     }
+
+
+def test_the_pages_show_what_is_measured(found):
+    stored, here = document()["b"], fingerprint_summary(found)
+    for part in ("conventions", "profiles"):
+        assert values(here[part]) == values(stored[part])
+    assert here["calling"] == stored["calling"]
+
+
+def test_code_makes_a_call_of_it_mean_what_it_means_to_torch(found):
+    torch = fingerprint_in(document()["a"])
+
+    def measure(target, adapter):
+        return fingerprint(target, framework="jax", keywords=adapter.keywords)
+
+    between = diff(found, torch, measure)
+    assert between.adapter is not None, between.no_adapter
+    adapted = {one.field for one in between.differences if one.adapted}
+    assert adapted == {"layout", "value_width", "mask_float", "empty_row"} | {
+        "empty_row_bias"
+    }
+    why_not = {one.field: one.why_not for one in between.differences}
+    assert why_not["float64"] == "digits are lost inside"
+    assert why_not["nan_blocked_k"] == "nothing to imitate"
+    assert between.left_out == ["dropout_rate"]

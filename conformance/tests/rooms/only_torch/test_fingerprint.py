@@ -4,8 +4,12 @@ import math
 
 import pytest
 
+from attncheck.diff import diff
 from attncheck.fingerprint import fingerprint
+from attncheck.report import fingerprint_summary
 from attnref.spec import Conventions
+
+from ..evidence import document, fingerprint_in, values
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +64,28 @@ def test_its_precision(found):
         "BF16": "tensor-core",
         "F16": "tensor-core",
     }
+
+
+def test_the_pages_show_what_is_measured(found):
+    stored, here = document()["a"], fingerprint_summary(found)
+    for part in ("conventions", "profiles"):
+        assert values(here[part]) == values(stored[part])
+    assert here["calling"] == stored["calling"]
+
+
+def test_code_makes_a_call_of_it_mean_what_it_means_to_jax(found, tmp_path):
+    """The code that the pages show, run: it does all that it is shown to do."""
+    stored = document()
+    file = tmp_path / "adapter.py"
+    file.write_text(stored["adapter"]["source"], "utf-8")
+    judged = fingerprint(f"{file}:{stored['adapter']['name']}", framework="torch")
+    here, there = (
+        values(fingerprint_summary(judged)["conventions"]),
+        values(stored["b"]["conventions"]),
+    )
+    adapted = [row["field"] for row in stored["differences"] if row["adapted"]]
+    assert {"layout", "empty_row", "nan_blocked_k", "window"} <= set(adapted)
+    assert {field: here[field] for field in adapted} == {
+        field: there[field] for field in adapted
+    }
+    assert diff(found, fingerprint_in(stored["b"]), lambda *_: judged).adapter
