@@ -39,7 +39,7 @@ from attncheck.explain import Evidence, explain
 from attncheck.lines import written
 from attncheck.subject import DEFAULT_PROFILE
 from attncheck.suggest import no_such
-from attncheck.verdict import JUDGED, Run, Verdict, judge
+from attncheck.verdict import JUDGED, Noisy, Run, Verdict, judge
 from attncheck.waivers import Waiver, waive
 
 
@@ -159,10 +159,12 @@ class Judge:
         folder = folder.without(run.waived)
         dtypes = dict.fromkeys(case.dtype for case in folder.cases)
         passed = {(v.case.id, name) for v in verdicts if v.status == "pass"}
+        samples = list(self._samples(folder, name))
         return replace(
             run,
             measured={dtype: self._measured(folder, dtype, passed) for dtype in dtypes},
-            pooled=self.pooled(folder, name),
+            pooled=_pooled(samples),
+            warnings=[one for one in _noisy(samples) if (one.case, name) in passed],
             laws=self.laws(folder, name),
             diagnoses=explain(self.evidence(verdicts, folder, name)),
             damage=folder.damage,
@@ -230,7 +232,12 @@ class Judge:
 
     def pooled(self, folder: Folder, profile: str) -> dict[tuple[str, str], Pooled]:
         """Statistics of the random cases, by dtype and result."""
-        samples: dict[tuple[str, str], list[Sample]] = {}
+        return _pooled(self._samples(folder, profile))
+
+    def _samples(
+        self, folder: Folder, profile: str
+    ) -> Iterator[tuple[Case, str, Sample]]:
+        """What every result of a random case adds to the statistics."""
         for case in filter(folder.has_done, folder.cases):
             if case.law:  # its errors are not independent of its twin's
                 continue
@@ -242,9 +249,7 @@ class Judge:
                     continue
                 if _is_countable(case, name, got, getattr(want, name)):
                     given = case, want, derived, PROFILES[profile], got
-                    key = case.dtype, name
-                    samples.setdefault(key, []).append(sample(*given, name=name))
-        return {key: pool(ones) for key, ones in samples.items()}
+                    yield case, name, sample(*given, name=name)
 
 
 class Ahead:
@@ -311,6 +316,23 @@ def _embedding(path: Path) -> tuple[np.ndarray | None, list[str]]:
     except ExchangeError as error:
         return np.zeros((0, 0)), [str(error)]
     return arrays.get("embedding"), []
+
+
+def _pooled(
+    samples: Iterable[tuple[Case, str, Sample]],
+) -> dict[tuple[str, str], Pooled]:
+    """Statistics by dtype and result."""
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for case, name, one in samples:
+        groups.setdefault((case.dtype, name), []).append(one)
+    return {key: pool(ones) for key, ones in groups.items()}
+
+
+def _noisy(samples: Iterable[tuple[Case, str, Sample]]) -> list[Noisy]:
+    """Results whose errors are larger than expected, the largest first."""
+    alone = ((case, name, pool([one])) for case, name, one in samples)
+    found = [Noisy(case.id, name, one.rms) for case, name, one in alone if one.is_noisy]
+    return sorted(found, key=lambda noisy: -noisy.rms)
 
 
 def _is_countable(case: Case, name: str, got: np.ndarray, want: np.ndarray) -> bool:

@@ -93,6 +93,17 @@ class Waived:
 
 
 @dataclass(frozen=True)
+class Noisy:
+    """That errors are larger than independent roundings make them, and yet allowed."""
+
+    case: str
+    """Its id."""
+    result: str
+    rms: float
+    """How many times the expected size they have."""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is found about one case."""
 
@@ -145,6 +156,8 @@ class Run:
     """dtype → the strictest profile under which all that was done passes."""
     pooled: Mapping[tuple[str, str], Pooled] = field(default_factory=dict)
     """(dtype, result) → statistics of all random cases together."""
+    warnings: Sequence[Noisy] = ()
+    """What is suspect in random cases that pass; it fails nothing."""
     laws: Sequence[Holding] = ()
     """How far related results are related as they must be."""
     diagnoses: Sequence["Diagnosis"] = ()

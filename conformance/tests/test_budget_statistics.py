@@ -7,6 +7,7 @@ import pytest
 
 from attncheck.budget import PROFILES, derive, nearest, output_dtype, pool, sample
 from attncheck.budget.rounding import gamma
+from attncheck.budget.statistics import Pooled
 from attncheck.case import DTYPES, Case
 from attncheck.definition import expected
 
@@ -153,3 +154,11 @@ def test_rows_that_share_a_rounding_have_no_gain():
         found = sample(one, want, budget, profile, getattr(want, name), name=name)
         assert found.gain is None
         assert pool([found]).gain == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit"), {1: 2.84, 60: 1.383, 105: 1.3, 106: 1.3, 5000: 1.3}.items()
+)
+def test_a_case_is_noisy_beyond_five_deviations_of_its_rows_or_1_3(rows, limit):
+    for rms, noisy in [(limit - 0.01, False), (limit + 0.01, True)]:
+        assert Pooled(rows, rms, 0.0, 0.0, 0.0).is_noisy == noisy

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attncheck.budget import PROFILES, RMS_LIMIT, budget, nearest, split
+from attncheck.budget import PROFILES, RMS_LIMIT, budget, derive, nearest, split
 from attncheck.case import DTYPES, Case
 from attncheck.definition import expected
 from attncheck.exchange import (
@@ -285,6 +285,31 @@ def test_an_excess_of_all_cases_does_not_conform_though_every_element_passes(fau
     assert run.excess.keys() == {("BF16", "output")}
     assert run.pooled["BF16", "output"].rms < RMS_LIMIT
     assert not run.conforms
+
+
+@pytest.mark.parametrize(("size", "warned"), [(0.8, False), (2.0, True)])
+def test_errors_larger_than_expected_are_a_warning_that_fails_nothing(size, warned):
+    """Of either sign, each so many times as large as is expected of it."""
+    case, profile = RANDOM[0], "tensor-core"
+    derived = derive(case, expected(case), PROFILES[profile])
+    want, deviation = expected(case).output, derived.deviation["output"]
+    spread = np.hypot(deviation / 3**0.5, derived.linear["output"])
+    signs = np.random.default_rng(0).choice([-1, 1], want.shape)
+    got = {"output": (want + size * signs * spread).astype(DTYPES["BF16"])}
+    run = JUDGE.run(folder([case], done(case, **got), profile=profile))
+    assert run.conforms
+    found = {(one.case, one.result): one.rms for one in run.warnings}
+    assert found.keys() == ({(case.id, "output")} if warned else set())
+    # Of the variance a part is that of the last rounding, which is as expected.
+    assert all(1.3 < rms < size for rms in found.values())
+
+
+def test_what_fails_is_no_warning_as_well():
+    case = RANDOM[0]
+    got = {"lse": (expected(case).lse * 1.1).astype(np.float32)}
+    run = JUDGE.run(folder([case], done(case, **got)))
+    assert not run.conforms
+    assert run.warnings == []
 
 
 def test_cases_that_are_not_random_are_not_pooled():

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,7 +15,7 @@ from attncheck.budget import Pooled
 from attncheck.case import Case
 from attncheck.report import as_html, print_text, summary
 from attncheck.report.words import amount, counted, counts, element, percent, share
-from attncheck.verdict import Finding, Run, Verdict, Worst
+from attncheck.verdict import Finding, Noisy, Run, Verdict, Worst
 
 EVIL = "<b>&\"'[red]"
 
@@ -80,6 +81,7 @@ EXCESSIVE = Run(
     [passing("a")],
     measured={"F32": "strict"},
     pooled={("F32", "output"): NOISY, ("F32", "dq"): QUIET},
+    warnings=[Noisy(f"a{EVIL}/F32", "output", 1.5 - n / 10) for n in range(5)],
 )
 AGREE = Agreement("good", "mine", "F32", 3, 0.995, 0.5, "a/F32 output")
 MODEL = ModelCheck("good", "mine", 2e-6, 1e-6)
@@ -135,6 +137,7 @@ def test_the_document_has_these_keys(report):
             "dtypes",
             "measured",
             "pooled",
+            "warnings",
             "results_not_judged",
             "diagnoses",
             "minimal",
@@ -225,6 +228,24 @@ def test_what_was_measured_and_pooled_is_in_the_document():
         {"dtype": "F32", "result": name, "passes": passes, **vars(pooled)}
         for name, passes, pooled in (("output", False, NOISY), ("dq", True, QUIET))
     ]
+
+
+def test_warnings_are_in_every_document_and_conform():
+    run = replace(GOOD, warnings=EXCESSIVE.warnings)
+    assert run.conforms
+    report = summary([run])
+    (subject,) = report["subjects"]
+    assert subject["warnings"][0] == {
+        "case": f"a{EVIL}/F32",
+        "result": "output",
+        "rms": 1.5,
+    }
+    shown = f"a{EVIL}/F32 output: errors of {{:.2f}} times the expected size"
+    for rms in (1.5, 1.4, 1.3, 1.2, 1.1):
+        words = shown.format(rms)
+        assert (f"warning {words}" in text(report)) == (rms > 1.25)
+        assert f"Warning: {words}" in Words(as_html(report)).text
+    assert "and 2 more warnings" in text(report)
 
 
 def test_the_terminal_and_the_page_show_the_split_of_a_failure(report):

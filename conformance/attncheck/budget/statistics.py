@@ -21,6 +21,12 @@ RMS_LIMIT = 1.15
 """Of pooled cases: of 512 rows with one independent error each the mean square scatters
 by √(2/512) = 6 % and its root by 3 %, so this is five standard deviations."""
 
+CASE_RMS_LIMIT = 1.3
+"""Of one case, a warning: five standard deviations of 105 rows."""
+
+DEVIATIONS = 5.0
+"""Of the mean square of one case's rows, where there are fewer than 105."""
+
 ROWS = 512
 """The fewest rows that pooled statistics are judged by."""
 
@@ -63,6 +69,12 @@ class Pooled:
     def judged(self) -> bool:
         """Whether there are rows enough."""
         return self.rows >= ROWS
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether errors of this size, of one case alone, are worth a warning."""
+        scatter = DEVIATIONS * (2 / max(self.rows, 1)) ** 0.5
+        return self.rms > max(CASE_RMS_LIMIT, (1 + scatter) ** 0.5)
 
     @property
     def passes(self) -> bool:

@@ -26,6 +26,7 @@ def as_html(report: Mapping[str, Any]) -> str:
         "element": words.element,
         "excess": words.excess,
         "law": words.law,
+        "noisy": words.noisy,
         "shares": words.shares,
         "counts": words.counts,
     }

@@ -59,6 +59,7 @@ def _subject(run: Run) -> dict[str, Any]:
         },
         "measured": run.measured,
         "pooled": [pooled_record(key, one) for key, one in run.pooled.items()],
+        "warnings": [asdict(noisy) for noisy in run.warnings],
         "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
         "diagnoses": [_diagnosis(diagnosis) for diagnosis in run.diagnoses],

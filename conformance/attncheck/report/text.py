@@ -16,6 +16,7 @@ from attncheck.report.words import (
     element,
     excess,
     law,
+    noisy,
     percent,
     real_model,
     share,
@@ -27,6 +28,9 @@ from attncheck.verdict import JUDGED
 
 ALIKE = 3
 """Of a larger group of failures, what its simplest case is there for says little."""
+
+SHOWN_WARNINGS = 3
+"""The largest; the JSON report has all."""
 
 SHOWN_FAILURES = 5
 """Groups of alike failures that are shown; the JSON report has every case."""
@@ -139,6 +143,11 @@ def _measured(subject: Mapping[str, Any]) -> Iterator[str]:
     for one in subject["pooled"]:
         if not one["passes"] and not subject["failures"]:
             yield f"  [red]all cases together[/]: {excess(one)}"
+    warnings = subject["warnings"]
+    for warning in warnings[:SHOWN_WARNINGS]:
+        yield f"  [yellow]warning[/]  {escape(noisy(warning))}"
+    if warnings[SHOWN_WARNINGS:]:
+        yield f"  … and {counted(len(warnings) - SHOWN_WARNINGS, 'more warning')}"
 
 
 def _all_ran(subject: Mapping[str, Any], dtype: str) -> bool:

@@ -124,6 +124,14 @@ def shares(split: Mapping[str, float]) -> str:
     )
 
 
+def noisy(warning: Mapping[str, Any]) -> str:
+    """`plain/BF16 output: errors of 1.42 times the expected size, though allowed`."""
+    return (
+        f"{warning['case']} {warning['result']}: errors of "
+        f"{float(warning['rms']):.2f} times the expected size, though allowed"
+    )
+
+
 def excess(pooled: Mapping[str, Any]) -> str:
     """`BF16 output: rms 1.31 of 1.15 allowed, gain 2.0e-03 of 1.0e-04 allowed`."""
     rms, gain, limit = (float(pooled[key]) for key in ("rms", "gain", "gain_limit"))
