@@ -8,7 +8,7 @@ declared, before a function can be called that was not written for this judge.
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,30 +128,40 @@ def calling_of(function: Callable, declared: Mapping[str, str], name: str) -> Ca
         return Calling(keywords=dict(declared))
     arrays = _arrays(parameters, name)
     others = [p for p in parameters if p.name not in arrays and p.kind not in _ANY]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     found = [p.name for p in others]
-    if not takes_any and (missing := sorted(set(declared.values()) - set(found))):
-        raise SubjectError(
-            f"{name!r} has no keyword {missing[0]!r}, "
-            f"but {', '.join(found) or 'none'}{near(missing[0], found)}"
-        )
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        _check_has(found, declared.values(), name)
     free = [word for word in found if word not in declared.values()]
     recognised = {part: _keyword(part, free, name) for part in PARTS}
     part_of = {word: part for part, word in {**recognised, **declared}.items() if word}
-    keywords = {part_of[word]: word for word in [*found, *part_of] if word in part_of}
     ignored = [p for p in others if p.name not in part_of]
-    if needed := [p.name for p in ignored if p.default is p.empty]:
+    _check_optional(ignored, name)
+    return Calling(
+        keywords={part_of[w]: w for w in [*found, *part_of] if w in part_of},
+        arrays=arrays,
+        keyword_only=tuple(p.name for p in others if p.kind is p.KEYWORD_ONLY),
+        ignored=tuple(p.name for p in ignored),
+    )
+
+
+def _check_has(found: Sequence[str], declared: Iterable[str], name: str) -> None:
+    """Raises SubjectError for a declared keyword that the function does not have."""
+    for word in declared:
+        if word not in found:
+            raise SubjectError(
+                f"{name!r} has no keyword {word!r}, "
+                f"but {', '.join(found) or 'none'}{near(word, found)}"
+            )
+
+
+def _check_optional(parameters: Sequence[inspect.Parameter], name: str) -> None:
+    """Raises SubjectError for a parameter that has to be given, and is not known."""
+    if needed := [p.name for p in parameters if p.default is p.empty]:
         raise SubjectError(
             f"{name!r} needs {', '.join(f'`{word}`' for word in needed)}: say which "
             f"part of a call it is, as in --map scale={needed[0]}; the parts are "
             f"{', '.join(PARTS)}"
         )
-    return Calling(
-        keywords=keywords,
-        arrays=arrays,
-        keyword_only=tuple(p.name for p in others if p.kind is p.KEYWORD_ONLY),
-        ignored=tuple(p.name for p in ignored),
-    )
 
 
 def _arrays(parameters: Sequence[inspect.Parameter], name: str) -> tuple[str, ...]:

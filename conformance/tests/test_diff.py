@@ -17,8 +17,9 @@ from rich.console import Console
 from attncheck import frameworks
 from attncheck.calling import calling_of
 from attncheck.diff import diff
-from attncheck.diff.adapter import NoAdapterError, write_adapter
+from attncheck.diff.adapter import write_adapter
 from attncheck.diff.code import moves, moves_back, wrapped
+from attncheck.diff.needs import NoAdapterError
 from attncheck.fingerprint import PROBES, Fingerprint
 from attncheck.fingerprint.function import Function
 from attncheck.fingerprint.probes import read
@@ -259,7 +260,7 @@ def test_the_command_shows_the_differences_and_code_that_runs(place):
         "empty_row",
         "nan_blocked_v",
     }
-    assert rows["softcap"]["why_not"] == "has no keyword for a softcap"
+    assert rows["softcap"]["why_not"] == "has no known keyword for a softcap"
     adapter = document["adapter"]
     assert "from mine import attention" in adapter["source"]
     assert {"softcap", "bias"} <= set(adapter["left_out"])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from attncheck.budget import PROFILES
 from attncheck.case import DTYPES
-from attncheck.diff.adapter import Adapter, NoAdapterError, write_adapter
-from attncheck.diff.needs import Needs
+from attncheck.diff.adapter import Adapter, write_adapter
+from attncheck.diff.needs import Needs, NoAdapterError
 from attncheck.fingerprint import Fingerprint, Reading
 from attncheck.subject import SubjectError
 
@@ -155,21 +155,31 @@ def diff(
     differences = tuple(_differing(needs, a.readings, b.readings))
     profiles = tuple(_differing(needs, a.profiles, b.profiles))
     found = Diff(a, b, differences, profiles)
+    if not differences:
+        return found
     if all(one.why_not for one in differences):
-        said = "no code around a call would change any of that" if differences else ""
+        said = "no code around a call would change any of that"
         return replace(found, no_adapter=said)
     try:
         adapter = write_adapter(a, b)
-    except NoAdapterError as reason:
-        return replace(found, no_adapter=str(reason))
+        judged = _run(a, adapter, measure)
+    except (NoAdapterError, SubjectError) as error:
+        return replace(found, no_adapter=str(error))
+    return _judged(replace(found, adapter=adapter, judged=judged), judged)
+
+
+def _run(
+    a: Fingerprint, adapter: Adapter, measure: Callable[[str, Adapter], Fingerprint]
+) -> Fingerprint:
+    """What the code does."""
     with tempfile.TemporaryDirectory(prefix="attncheck-") as folder:
         path = Path(folder) / "adapter.py"
         path.write_text(_finding(a) + adapter.source, "utf-8")
-        try:
-            judged = measure(f"{path}:{adapter.name}", adapter)
-        except SubjectError as error:
-            return replace(found, no_adapter=f"the code cannot be run: {error}")
-    found = replace(found, adapter=adapter, judged=judged)
+        return measure(f"{path}:{adapter.name}", adapter)
+
+
+def _judged(found: Diff, judged: Fingerprint) -> Diff:
+    """The same, with what the adapter was seen to do; without one that fails."""
     if failed := _failed(found, judged):
         said = f"the code was run, and {failed}"
         return replace(found, adapter=None, judged=None, no_adapter=said)
@@ -179,7 +189,7 @@ def diff(
             adapted=one.why_not != NOTHING and _same(judged.readings[one.field], one.b),
             why_not=one.why_not or _left_out(found, one.field),
         )
-        for one in differences
+        for one in found.differences
     )
     return replace(found, differences=adapted)
 

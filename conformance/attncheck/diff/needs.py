@@ -15,6 +15,10 @@ ROWS: Mapping[str, str] = {
 """What a row without a key may get → the code for it."""
 
 
+class NoAdapterError(Exception):
+    """Why there can be no adapter at all; one sentence."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """What is between a call of `a` and the same call of `b`.

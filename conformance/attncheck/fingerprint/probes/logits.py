@@ -87,7 +87,7 @@ def scale_negative(f: Function) -> Seen:
 
 def _scale_of(f: Function, given: float) -> Seen:
     if not f.takes("scale"):
-        raise NotMeasured("has no keyword for a scale")
+        raise NotMeasured("has no known keyword for a scale")
     default = f.default_scale(7)
     try:
         factor = _factor(f, scale=given)
@@ -129,7 +129,7 @@ def bias(f: Function) -> Seen:
     """A bias on known logits: what it is multiplied by before the softmax."""
     parts = _if_taken(f.biased, BIAS[None])
     if not parts:
-        return Seen(value=None, shown="has no keyword for a bias")
+        return Seen(value=None, shown="has no known keyword for a bias")
     try:
         w = f.weights(SCORES[None], **parts)[0]
     except Refused as error:
@@ -165,7 +165,7 @@ def _bias_by_scale(f: Function, parts: dict, shown: str) -> Seen:
 def softcap(f: Function) -> Seen:
     """A softcap of 2 with a bias and a blocked key: which order gives the weights."""
     if not f.takes("softcap"):
-        return Seen(value=None, shown="has no keyword for a softcap")
+        return Seen(value=None, shown="has no known keyword for a softcap")
     biased = _if_taken(f.biased, np.tile(BIAS, (4, 1)))
     masked = _if_taken(f.seeing, np.tri(4, dtype=bool))
     for more in ({**biased, **masked}, biased, masked):  # one may carry the other
@@ -176,19 +176,13 @@ def softcap(f: Function) -> Seen:
             refusal = str(error)
     else:
         return Seen(value=None, shown=f"refuses a softcap: {refusal}")
-    scale = f.default_scale(4)
-    factor = scale if f.known.get("bias") == "before_scale" else 1.0
-    bias = factor * BIAS * (biased != {} and biased.items() <= more.items())
-    seen = np.arange(4) < (3 if masked and masked.items() <= more.items() else 4)
-    orders = {
-        "before_bias": np.where(seen, _capped(SCORES) + bias, -np.inf),
-        "after_bias": np.where(seen, _capped(SCORES + bias), -np.inf),
-        "after_mask": _capped(np.where(seen, SCORES + bias, -np.inf)),
-    }
+    before = f.known.get("bias") == "before_scale"
+    bias = BIAS * (f.default_scale(4) if before else 1) * _is_in(biased, more)
+    seen = np.arange(4) < (3 if _is_in(masked, more) else 4)
     shown = f"weights {numbers(w)}"
     fitting = [
         order
-        for order, logits in orders.items()
+        for order, logits in _capped_logits(bias, seen).items()
         if np.allclose(w, softmax(logits)[0], atol=1e-3)
     ]
     if len(fitting) == 1:
@@ -199,6 +193,24 @@ def softcap(f: Function) -> Seen:
     raise NotMeasured(f"{shown} are not those of c·tanh(s/c) at any place")
 
 
+def _capped_logits(bias: np.ndarray, seen: np.ndarray) -> dict[str, np.ndarray]:
+    """SCORES with a softcap of 2 at each of its places."""
+
+    def capped(logits: np.ndarray) -> np.ndarray:
+        return 2 * np.tanh(logits / 2)
+
+    return {
+        "before_bias": np.where(seen, capped(SCORES) + bias, -np.inf),
+        "after_bias": np.where(seen, capped(SCORES + bias), -np.inf),
+        "after_mask": capped(np.where(seen, SCORES + bias, -np.inf)),
+    }
+
+
+def _is_in(parts: dict, given: dict) -> bool:
+    """Whether there are parts, and all of them were given."""
+    return parts != {} and parts.items() <= given.items()
+
+
 def _if_taken(parts: Callable[[np.ndarray], dict], given: np.ndarray) -> dict:
     """The parts of a call, or none where the function takes none."""
     try:
@@ -207,14 +219,10 @@ def _if_taken(parts: Callable[[np.ndarray], dict], given: np.ndarray) -> dict:
         return {}
 
 
-def _capped(logits: np.ndarray) -> np.ndarray:
-    return 2 * np.tanh(logits / 2)
-
-
 def sinks(f: Function) -> Seen:
     """One more logit of 1 in the denominator: the sum of the weights falls."""
     if not f.takes("sinks"):
-        return Seen(value=False, shown="has no keyword for sinks")
+        return Seen(value=False, shown="has no known keyword for sinks")
     w = f.weights(np.zeros((1, 4)), sinks=np.array([1.0]))[0]
     shown = f"four weights of logit 0 with a sink of 1 sum to {w.sum():.3g}"
     if np.allclose(w, 1 / (4 + np.e), atol=1e-3):

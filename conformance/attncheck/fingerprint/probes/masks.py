@@ -16,7 +16,7 @@ ROW = np.zeros((1, 4))
 def mask_true(f: Function) -> Seen:
     """A mask that is True at two of four keys: the keys that keep a weight."""
     if not f.takes("mask"):
-        return Seen(value=None, shown="has no keyword for a mask")
+        return Seen(value=None, shown="has no known keyword for a mask")
     try:
         w = f.weights(ROW, mask=np.array([[[[True, True, False, False]]]]))
     except Refused as error:
@@ -33,7 +33,7 @@ def mask_true(f: Function) -> Seen:
 def mask_float(f: Function) -> Seen:
     """A float mask (0, 1, −1, ½): weights of its exponentials, or truth values."""
     if not f.takes("mask"):
-        raise NotMeasured("has no keyword for a mask")
+        raise NotMeasured("has no known keyword for a mask")
     values = np.array([0, 1, -1, 0.5])
     try:
         w = f.weights(ROW, mask=values[None, None, None])[0]
@@ -52,7 +52,7 @@ def mask_float(f: Function) -> Seen:
 def causal(f: Function) -> Seen:
     """The causal flag with two queries and five keys: the keys the first one reads."""
     if not f.takes("causal"):
-        raise NotMeasured("has no keyword for a causal flag")
+        raise NotMeasured("has no known keyword for a causal flag")
     wide = _seen(f.weights(np.zeros((2, 5)), causal=True))
     shown = f"of 5 keys, 2 queries see {_counts(wide)}"
     for value, offset in {"upper-left": 0, "lower-right": 3}.items():
@@ -77,7 +77,7 @@ def _unlike(f: Function, offset: int) -> str:
 def mask_and_causal(f: Function) -> Seen:
     """A mask that blocks key 1 and the causal flag: which of them the rows obey."""
     if not f.takes("causal"):
-        raise NotMeasured("has no keyword for a causal flag")
+        raise NotMeasured("has no known keyword for a causal flag")
     causal, seen = np.tri(3, dtype=bool), np.array([[True, False, True]] * 3)
     mask = f.seeing(seen)
     try:
@@ -108,7 +108,7 @@ def _with_other_width(f: Function, mask: dict[str, Any]) -> str:
 def window(f: Function) -> Seen:
     """A window of 2 among 6 keys: how far to the left the last query sees."""
     if not f.takes("window"):
-        return Seen(value=None, shown="has no keyword for a window")
+        return Seen(value=None, shown="has no known keyword for a window")
     found: dict[str, tuple[dict[str, Any], int, int]] = {}
     for form, value in {"pair": (2, 1), "number": 2}.items():
         try:

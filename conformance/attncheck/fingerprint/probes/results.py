@@ -109,7 +109,7 @@ def _dropping(f: Function, size: int) -> dict:
     if f.takes("dropout_rate"):
         parts["dropout_rate"] = 0.5
     if not parts:
-        raise NotMeasured("has no keyword for dropout")
+        raise NotMeasured("has no known keyword for dropout")
     return parts
 
 
