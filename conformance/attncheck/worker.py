@@ -125,7 +125,7 @@ def _attempt(subject: Subject, case: Case) -> tuple[str, str, dict[str, np.ndarr
     try:
         with framework.precision(case.dtype):
             if case.compiled:
-                subject = _through_compiler(subject, framework)
+                subject = through_compiler(subject, framework)
             return "done", "", _compute(subject, case, framework)
     except NotImplementedError as error:
         return "refused", str(error) or "NotImplementedError", {}
@@ -136,7 +136,7 @@ def _attempt(subject: Subject, case: Case) -> tuple[str, str, dict[str, np.ndarr
         return "error", message, {}
 
 
-def _through_compiler(subject: Subject, framework: ModuleType) -> Subject:
+def through_compiler(subject: Subject, framework: ModuleType) -> Subject:
     """The subject, its functions compiled by its framework."""
     names = [name for name in ("call", "grad", "multi_head") if getattr(subject, name)]
     calls = {name: framework.compiled(getattr(subject, name)) for name in names}

@@ -1,7 +1,7 @@
 """The implementations whose results must never be called wrong, by framework."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import ml_dtypes
@@ -17,12 +17,13 @@ from kernels import (
     truncating,
 )
 
+from attncheck import frameworks
 from attncheck.budget import PROFILES, Profile
 from attncheck.case import DTYPES, GRADIENTS, Case
 from attncheck.exchange import Result
 from attncheck.subject import Subject
 from attncheck.subjects.attnref import room_subject
-from attncheck.worker import run_case
+from attncheck.worker import run_case, through_compiler
 
 EXACT = ("F64", "F32")
 HALF = ("BF16", "F16")
@@ -249,7 +250,11 @@ def _check_flash(q, k, v, bias) -> None:
 
 
 def jax() -> list[Implementation]:
-    """The room, and jax.nn.dot_product_attention."""
+    """The room, and jax.nn.dot_product_attention, through `jax.jit`.
+
+    But for float16 in the library: inside of jit XLA refuses its products on CPUs.
+    """
+    adapter = frameworks.adapter("jax")
     known = (
         POISON,
         Known(
@@ -264,13 +269,35 @@ def jax() -> list[Implementation]:
     wide = Known(
         "float64 is computed in float32", lambda case, name: case.dtype == "F64"
     )
+    reference = through_compiler(room_subject("jax"), adapter)
     library = dot_product_attention()
-    dp = "tensor-core+dP"
+    jitted = through_compiler(library, adapter)
+    jitted = replace(jitted, call=refusing(jitted.call))
+    strict, dp = PROFILES["strict"], "tensor-core+dP"
     return [
-        room("jax"),
-        of_subject(library, PROFILES["strict"], "strict", EXACT, (wide, *known)),
-        of_subject(library, PROFILES[dp], dp, HALF, known),
+        of_subject(reference, strict, "strict", (*EXACT, *HALF)),
+        of_subject(jitted, strict, "strict", EXACT, (wide, *known)),
+        of_subject(jitted, PROFILES[dp], dp, ("BF16",), known),
+        of_subject(library, PROFILES[dp], dp, ("F16",), known),
     ]
+
+
+def refusing(call: Callable) -> Callable:
+    """`call`, where what XLA cannot compile is refused, and no error.
+
+    In bfloat16 that is a product of two numbers, 1 × 1 matrices.
+    """
+    from jax.errors import JaxRuntimeError
+
+    def called(*arrays, **options):
+        try:
+            return call(*arrays, **options)
+        except JaxRuntimeError as error:
+            if "Algorithm not supported" in str(error):
+                raise NotImplementedError(str(error)) from error
+            raise
+
+    return called
 
 
 def dot_product_attention() -> Subject:

@@ -1,5 +1,7 @@
 """JAX: arrays on the default device, gradients by `jax.vjp`."""
 
+from functools import cache
+
 import jax
 import numpy as np
 
@@ -28,11 +30,13 @@ def vjp(call, arguments, cotangents):
 def compiled(call):
     """`call` through `jax.jit`; what is no array among its keywords stays static."""
 
+    @cache
+    def jitted(static):
+        return jax.jit(call, static_argnames=static)
+
     def through_jit(*arrays, **options):
-        traced = {name: x for name, x in options.items() if is_native(x)}
-        static = {name: x for name, x in options.items() if name not in traced}
-        jitted = jax.jit(lambda arrays, traced: call(*arrays, **traced, **static))
-        return jitted(arrays, traced)
+        static = sorted(name for name, x in options.items() if not is_native(x))
+        return jitted(tuple(static))(*arrays, **options)
 
     return through_jit
 
