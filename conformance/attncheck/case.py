@@ -21,10 +21,10 @@ DTYPES: Mapping[str, np.dtype] = {
 }
 """Storage types by their safetensors name."""
 
-STEPS = ("scores", "logits", "masked", "weights")
-"""Intermediates in the order in which they are computed."""
+INTERMEDIATES = ("scores", "logits", "masked", "weights")
+"""What is computed on the way to the output, in that order."""
 
-FORWARD = (*STEPS, "output", "lse")
+FORWARD = (*INTERMEDIATES, "output", "lse")
 GRADIENTS = ("dq", "dk", "dv", "dbias")
 RESULTS = (*FORWARD, *GRADIENTS)
 """Everything a case may want, in the order in which it is computed."""

@@ -24,7 +24,7 @@ from attncheck.budget import (
     split,
 )
 from attncheck.cache import Cache
-from attncheck.case import STEPS, Case
+from attncheck.case import INTERMEDIATES, Case
 from attncheck.definition import Expected, expected
 from attncheck.exchange import (
     MODEL,
@@ -245,7 +245,7 @@ class Judge:
             if not derived.random or is_void(case, want, derived.bounds):
                 continue
             for name, got in folder.results[case.id].arrays.items():
-                if name in STEPS or name not in derived.deviation:
+                if name in INTERMEDIATES or name not in derived.deviation:
                     continue
                 if _is_countable(case, name, got, getattr(want, name)):
                     given = case, want, derived, PROFILES[profile], got

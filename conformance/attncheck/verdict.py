@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncheck.budget import Pooled, half_ulp, interval, output_dtype
-from attncheck.case import RESULTS, STEPS, Case
+from attncheck.case import INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.laws import Holding
@@ -137,7 +137,11 @@ class Verdict:
         """The step of the spec that diverges first, for a subject that shows steps."""
         failure = self.first_failure
         shown = {f.name for f in self.findings if f.status != "not judged"}
-        if failure is None or failure.name not in MADE_BY or not shown & set(STEPS):
+        if (
+            failure is None
+            or failure.name not in MADE_BY
+            or not shown & set(INTERMEDIATES)
+        ):
             return None
         name, steps = failure.name, MADE_BY[failure.name]
         while (name := BEFORE.get(name, "")) and name not in shown:

@@ -34,7 +34,7 @@ from attncheck.budget import (
     pool,
     sample,
 )
-from attncheck.case import DTYPES, STEPS, Case
+from attncheck.case import DTYPES, INTERMEDIATES, Case
 from attncheck.definition import Expected, expected
 from attncheck.suite import RECIPES, build
 from attncheck.suite.recipe import Recipe
@@ -285,7 +285,9 @@ def count(given: Given, one: Implementation, tally: Tally, finding: Finding) -> 
 
 def is_counted(given: Given, one: Implementation, name: str, got: np.ndarray) -> bool:
     """Whether a result adds to the pooled statistics: it is one of a random case."""
-    is_random = name in given.budget(one.profile).deviation and name not in STEPS
+    is_random = (
+        name in given.budget(one.profile).deviation and name not in INTERMEDIATES
+    )
     return is_random and got.size > 0 and not one.exception(given.case, name)
 
 

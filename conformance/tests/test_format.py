@@ -8,7 +8,7 @@ import pytest
 
 from attncheck.arrays import read_arrays
 from attncheck.budget import PROFILES
-from attncheck.case import AXES, DTYPES, OPTIONAL, REQUIRED, RESULTS, STEPS
+from attncheck.case import AXES, DTYPES, INTERMEDIATES, OPTIONAL, REQUIRED, RESULTS
 from attncheck.exchange import CASES, LARGEST
 from attncheck.exchange import RESULTS as RESULTS_FILE
 from attncheck.judging import Folder, Judge
@@ -112,7 +112,7 @@ def test_every_result_and_its_axes_are_in_the_table():
     names = first_cells("Results")
     assert set(names) == set(RESULTS)
     assert "`b n i e`" in SECTIONS["Results"]
-    assert {AXES_OF[name] for name in STEPS} == {"bnij"}
+    assert {AXES_OF[name] for name in INTERMEDIATES} == {"bnij"}
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", PAGE))

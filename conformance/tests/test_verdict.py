@@ -6,13 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attncheck.case import DTYPES, RESULTS, STEPS, Case
+from attncheck.case import DTYPES, INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.records import STATUSES
 from attncheck.verdict import Run, Verdict, judge
 
-SHAPES = dict.fromkeys(STEPS, (1, 1, 2, 3)) | {
+SHAPES = dict.fromkeys(INTERMEDIATES, (1, 1, 2, 3)) | {
     "output": (1, 1, 2, 4),
     "lse": (1, 1, 2),
     "dq": (1, 1, 2, 5),
@@ -176,7 +176,7 @@ def test_steps_and_lse_are_in_the_accumulation_type(dtype, wide):
 
 
 def test_a_blocked_key_has_no_score_and_no_logit_but_is_masked():
-    case, names = make_case(wants=("scores", "logits", "masked")), STEPS[:3]
+    case, names = make_case(wants=("scores", "logits", "masked")), INTERMEDIATES[:3]
     visible = np.ones(SHAPES["scores"], bool)
     visible[0, 0, 1, 2] = False
     hidden = np.where(visible, 0, np.nan)

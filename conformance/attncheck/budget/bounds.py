@@ -22,7 +22,7 @@ from attncheck.budget.quadrature import (
 )
 from attncheck.budget.randomness import deviations_allowed, why_dependent
 from attncheck.budget.rounding import half_ulp
-from attncheck.case import DTYPES, RESULTS, STEPS, Case
+from attncheck.case import DTYPES, INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected
 
 
@@ -153,4 +153,4 @@ def _smaller(
 
 def output_dtype(case: Case, name: str) -> np.dtype:
     """The accumulator's type for steps and lse, the storage type for the others."""
-    return case.accumulation if name in (*STEPS, "lse") else DTYPES[case.dtype]
+    return case.accumulation if name in (*INTERMEDIATES, "lse") else DTYPES[case.dtype]

@@ -4,7 +4,7 @@ import numpy as np
 
 from attncheck.budget.problem import Problem
 from attncheck.budget.profile import PROFILES, units
-from attncheck.case import STEPS, Case
+from attncheck.case import INTERMEDIATES, Case
 from attncheck.definition import Expected
 
 
@@ -18,7 +18,7 @@ def is_void(
     too large for the accumulator; an infinite one that an intermediate could overflow.
     """
     for name, bound in bounds.items():
-        if name not in STEPS and np.isinf(bound).any():
+        if name not in INTERMEDIATES and np.isinf(bound).any():
             return f"an intermediate of `{name}` could overflow"
     if case.op == "multi_head_attention":
         # Merged values have no row of their own: judge the weights by their sum.
