@@ -52,8 +52,17 @@ AXES: Mapping[str, str] = {
     "b_k": "hd",
     "b_v": "he",
     "b_o": "c",
+    **dict.fromkeys(INTERMEDIATES, "bnij"),
+    "output": "bnie",
+    "lse": "bni",
+    "dq": "bnid",
+    "dk": "bhjd",
+    "dv": "bhje",
+    "dbias": "bnij",
 }
-"""Input → its axes."""
+"""Input or result → its axes; but the output of a multi-head case is `b i c`."""
+
+INPUTS = tuple(name for name in AXES if name not in RESULTS)
 
 MASKS = ("mask", "dropout_keep")
 BROADCAST = (*MASKS, "bias")

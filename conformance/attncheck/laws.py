@@ -266,16 +266,12 @@ def _permuted(case: Case) -> list[Case]:
     return [_twin(*PERMUTE, case, inputs=_indexed(case, "j", order))]
 
 
-KEY_AXIS = {"scores": 3, "logits": 3, "masked": 3, "weights": 3, "dk": 2, "dv": 2}
-"""Result → the axis of its keys; that of dbias may be broadcast."""
-
-
 def _reordered(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
     keys = whole.case.sizes["j"]
 
     def place(name: str, array: np.ndarray) -> np.ndarray:
-        axis = KEY_AXIS.get(name, 3 if name == "dbias" else None)
-        if axis is None or axis >= array.ndim or array.shape[axis] != keys:
+        axis = AXES[name].find("j")
+        if axis < 0 or array.shape[axis] != keys:  # dbias may be broadcast
             return array
         return array.take(_order(keys), axis)
 

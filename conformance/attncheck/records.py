@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from attncheck.case import AXES, DTYPES, RESULTS
+from attncheck.case import DTYPES, INPUTS, RESULTS
 from attncheck.lines import shown
 
 CASE_SCHEMA = "attncheck-case/1"
@@ -142,7 +142,7 @@ CASE: Mapping[str, Key] = {
     "sizes": Key(_is_sizes, "an object of sizes"),
     "file": Key(_is_name, "a path in the folder"),
     "inputs": Key(
-        _is_set_of(AXES), f"a list, without repetition, of {', '.join(AXES)}"
+        _is_set_of(INPUTS), f"a list, without repetition, of {', '.join(INPUTS)}"
     ),
     "strides": Key(_is_strides, "an object of axis letters and numbers up to 99"),
     "scale": Key(_is_number, "a number"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncheck.budget import Pooled, half_ulp, interval, output_dtype
-from attncheck.case import INTERMEDIATES, RESULTS, Case
+from attncheck.case import AXES, INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.laws import Holding
@@ -16,20 +16,6 @@ from attncheck.laws import Holding
 if TYPE_CHECKING:
     from attncheck.explain import Diagnosis
     from attncheck.shrink import Minimal
-
-AXES_OF: Mapping[str, str] = {
-    "scores": "bnij",
-    "logits": "bnij",
-    "masked": "bnij",
-    "weights": "bnij",
-    "output": "bnie",
-    "lse": "bni",
-    "dq": "bnid",
-    "dk": "bhjd",
-    "dv": "bhje",
-    "dbias": "bnij",
-}
-"""The axis letters of every result, for naming an element."""
 
 MADE_BY: Mapping[str, tuple[str, ...]] = {
     "scores": ("scores",),
@@ -290,7 +276,7 @@ def compare(
 
 def _axes(name: str, ndim: int) -> str:
     """The letters of a result's axes; the output of a multi-head case has three."""
-    return "bic" if name == "output" and ndim == 3 else AXES_OF[name]
+    return "bic" if name == "output" and ndim == 3 else AXES[name]
 
 
 def _moved(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attncheck.budget import output_dtype
-from attncheck.case import DTYPES, Case
+from attncheck.case import AXES, DTYPES, RESULTS, Case
 
 TENSOR_CORE = frozenset({"weights", "d_logits"})
 WITH_DP = TENSOR_CORE | {"d_weights"}
@@ -275,9 +275,6 @@ def run_head(kernel, head):
 
 # ---------------------------------------------------------------------- whole cases
 
-SHAPES = dict.fromkeys(("scores", "logits", "masked", "weights", "dbias"), "bnij")
-SHAPES |= {"output": "bnie", "lse": "bni", "dq": "bnid", "dk": "bhjd", "dv": "bhje"}
-
 
 def heads_of(case: Case, kernel: Kernel) -> Iterator[tuple[tuple, Head]]:
     """(b, n, h) and the head, for every head of the case."""
@@ -323,7 +320,7 @@ def run(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
 
 def _attention(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
     sizes, acc = case.sizes, case.accumulation
-    got = {n: np.zeros([sizes[a] for a in axes], acc) for n, axes in SHAPES.items()}
+    got = {n: np.zeros([sizes[a] for a in AXES[n]], acc) for n in RESULTS}
     for (b, n, h), head in heads_of(case, kernel):
         for name, value in run_head(kernel, head).items():
             if name not in ("dk", "dv"):

@@ -14,7 +14,6 @@ from attncheck.exchange import RESULTS as RESULTS_FILE
 from attncheck.judging import Folder, Judge
 from attncheck.lines import DIGITS, LIMIT
 from attncheck.records import CASE, RESULT, STATUSES
-from attncheck.verdict import AXES_OF
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "format.md").read_text("utf-8")
@@ -112,7 +111,7 @@ def test_every_result_and_its_axes_are_in_the_table():
     names = first_cells("Results")
     assert set(names) == set(RESULTS)
     assert "`b n i e`" in SECTIONS["Results"]
-    assert {AXES_OF[name] for name in INTERMEDIATES} == {"bnij"}
+    assert {AXES[name] for name in INTERMEDIATES} == {"bnij"}
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", PAGE))
