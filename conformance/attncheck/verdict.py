@@ -12,20 +12,21 @@ from attncheck.case import AXES, INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.laws import Holding
+from attnref.spec import STEPS
 
 if TYPE_CHECKING:
     from attncheck.explain import Diagnosis
     from attncheck.shrink import Minimal
 
-MADE_BY: Mapping[str, tuple[str, ...]] = {
-    "scores": ("scores",),
-    "logits": ("scale", "softcap", "bias"),
-    "masked": ("mask",),
-    "weights": ("softmax",),
-    "output": ("dropout", "attend", "merge"),
-    "lse": ("softmax",),
+LAST_STEP: Mapping[str, str] = {
+    "scores": "scores",
+    "logits": "bias",
+    "masked": "mask",
+    "weights": "softmax",
+    "output": "merge",
+    "lse": "softmax",
 }
-"""The steps of the spec between each forward result and the one before it."""
+"""Forward result → the last step of the spec before it is seen."""
 
 BEFORE: Mapping[str, str] = {
     "logits": "scores",
@@ -123,16 +124,14 @@ class Verdict:
         """The step of the spec that diverges first, for a subject that shows steps."""
         failure = self.first_failure
         shown = {f.name for f in self.findings if f.status != "not judged"}
-        if (
-            failure is None
-            or failure.name not in MADE_BY
-            or not shown & set(INTERMEDIATES)
-        ):
+        if not shown & set(INTERMEDIATES):
             return None
-        name, steps = failure.name, MADE_BY[failure.name]
-        while (name := BEFORE.get(name, "")) and name not in shown:
-            steps = (*MADE_BY[name], *steps)
-        return " or ".join(_active(self.case, steps))
+        if failure is None or failure.name not in LAST_STEP:
+            return None
+        before = BEFORE.get(failure.name)
+        while before is not None and before not in shown:
+            before = BEFORE.get(before)
+        return " or ".join(_between(self.case, before, failure.name))
 
 
 @dataclass(frozen=True)
@@ -313,12 +312,17 @@ def _element(
     return Worst(index, float(got[place]), float(want[place]), ulps)
 
 
-def _active(case: Case, steps: tuple[str, ...]) -> list[str]:
-    """Those of the steps that do something in this case."""
+def _between(case: Case, before: str | None, name: str) -> list[str]:
+    """The steps from a forward result to another that do something in this case."""
+    steps = [step.name for step in STEPS]
+    first = 0 if before is None else steps.index(LAST_STEP[before]) + 1
+    is_single = case.op == "attention"
     idle = {
+        "project": is_single,
         "softcap": case.softcap is None,
         "bias": "bias" not in case.inputs,
         "dropout": "dropout_keep" not in case.inputs,
-        "merge": case.op == "attention",
+        "merge": is_single,
     }
-    return [step for step in steps if not idle.get(step)]
+    between = steps[first : steps.index(LAST_STEP[name]) + 1]
+    return [step for step in between if not idle.get(step)]
