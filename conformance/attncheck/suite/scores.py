@@ -4,7 +4,7 @@ import numpy as np
 
 from attncheck.case import FORWARD
 from attncheck.suite.recipe import WITH_LSE, Arrays, Recipe, upper_left
-from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED
+from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, SQUARE, UNGROUPED
 from attncheck.suite.values import around, constant, from_set
 
 
@@ -69,6 +69,14 @@ RECIPES = (
         "is a power of two.",
         UNGROUPED,
         draw={"q": around(0, 4)},
+    ),
+    Recipe(
+        "square",
+        ("scores", "softmax", "attend", "dq", "dk", "dv"),
+        "Queries and keys, or their gradients, are exchanged, which other shapes make "
+        "an error.",
+        SQUARE,
+        resizable=False,
     ),
     Recipe(
         "decode",

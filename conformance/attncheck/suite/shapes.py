@@ -31,11 +31,17 @@ COINCIDENCE = Shape(b=4, h=2, g=2, i=4, j=4, d=4, e=4)
 UNGROUPED = Shape(b=2, h=3, g=1, i=9, j=6, d=12, e=12)
 """No groups, more queries than keys, and a width whose root is not a power of two."""
 
+SQUARE = UNGROUPED._replace(i=6)
+"""No groups, as many queries as keys: the one can be taken for the other."""
+
 DECODE = Shape(b=3, h=2, g=2, i=1, j=19, d=8, e=8)
 """One query at the end of a cache."""
 
 LONG = Shape(b=2, h=1, g=3, i=5, j=67, d=20, e=6)
 """One key/value head, and more keys than a tile of 64."""
+
+WIDE = Shape(b=1, h=1, g=2, i=8, j=512, d=16, e=128)
+"""Keys enough for many tiles, and values so wide that sums over them lose bits."""
 
 NO_BATCH = PRIMES._replace(b=0)
 NO_QUERIES = PRIMES._replace(i=0)

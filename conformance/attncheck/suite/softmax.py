@@ -2,11 +2,12 @@
 
 from attncheck.case import FORWARD
 from attncheck.suite.recipe import WITH_LSE, Arrays, Recipe, lower_right, upper_left
-from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED
+from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED, WIDE
 from attncheck.suite.values import (
     alternating,
     around,
     channel,
+    channels_apart,
     constant,
     equal_pairs,
     heads_apart,
@@ -120,6 +121,37 @@ RECIPES = (
         "to 16 bits.",
         LONG,
         draw={"q": around(0, 0.25), "v": around(8), "d_out": around(8)},
+    ),
+    # Wide values make D large, and just above 2¹³, where half a unit is most of it; a
+    # mean of the keys other than 0 lets dq show it.
+    Recipe(
+        "gradients-wide",
+        ("rounded-once", "float32-inside", "dq", "dk"),
+        "D, a large sum that the gradients of the weights nearly cancel, is rounded to "
+        "16 bits.",
+        WIDE,
+        draw={
+            "q": around(0, 0.25),
+            "k": around(4),
+            "v": channels_apart(0.125),
+            "d_out": around(8.5),
+        },
+        resizable=False,
+    ),
+    # Keys and the gradients of their weights change sign together.
+    Recipe(
+        "gradients-growing",
+        ("float32-inside", "dq"),
+        "The gradient of the queries, which every tile of keys makes larger, is added "
+        "up in 16 bits.",
+        WIDE,
+        draw={
+            "q": channel(0),
+            "k": alternating(4),
+            "v": alternating(4),
+            "d_out": channel(4),
+        },
+        resizable=False,
     ),
     Recipe(
         "values-around-8-long",

@@ -77,6 +77,11 @@ def heads_apart(step: float) -> Values:
     return values
 
 
+def channels_apart(step: float) -> Values:
+    """Normal around `step · channel`: the channels of an average stay distinct."""
+    return lambda source, shape: normal(source, shape) + step * np.arange(shape[-1])
+
+
 def alike(axes: str, full: str, values: Values | None = None) -> Values:
     """Values, normal by default, that vary along `axes` only, of those in `full`."""
     draw = values or normal
