@@ -399,6 +399,12 @@ def test_a_lost_probe_takes_no_other_with_it(target):
     assert found.known["float64"] == "float64"
 
 
+def test_an_infinite_value_comes_back_from_the_process(target):
+    found = fingerprint(target("right"))
+    assert found.readings["fill"].value == -math.inf
+    assert found.conventions.fill == -math.inf
+
+
 def test_a_probe_that_hangs_is_ended(target):
     found = fingerprint(target("hangs"), timeout=2)
     assert "no result within 2 s" in found.readings["scale_zero"].shown

@@ -14,7 +14,7 @@ from attncheck.calling import Calling
 from attncheck.case import DTYPES
 from attncheck.crew import Crew, Lost
 from attncheck.fingerprint.probes import NAMES, PROBES
-from attncheck.fingerprint.reading import Fingerprint, Reading
+from attncheck.fingerprint.reading import Fingerprint, Reading, reading_of
 from attnref.spec import SPEC
 
 __all__ = ["NAMES", "PROBES", "Fingerprint", "Reading", "fingerprint"]
@@ -56,7 +56,7 @@ def fingerprint(
                     shown = f"{answer.status}: {answer.message}"
                     readings[name] = Reading(probe=name, shown=shown)
                 else:
-                    readings[name] = Reading(**answer)
+                    readings[name] = reading_of(answer)
             progress(len(readings))
     return _fingerprint(crew.hello, readings)
 

@@ -1,7 +1,7 @@
 """What a probe reads, and what all of them come to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attncheck.calling import Calling
@@ -35,6 +35,18 @@ class Reading:
     """What shows the value, or why there is none."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+NUMBERS = ("fill", "lse_empty")
+"""Fields whose values are numbers, infinite ones too: JSON has those as strings."""
+
+
+def reading_of(record: Mapping[str, Any]) -> Reading:
+    """The reading that was written as JSON."""
+    found = Reading(**record)
+    if found.measured and found.probe in NUMBERS:
+        return replace(found, value=float(found.value))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from attncheck.calling import Calling
-from attncheck.fingerprint import Fingerprint, Reading
+from attncheck.fingerprint import Fingerprint
+from attncheck.fingerprint.reading import reading_of
 
 EVIDENCE = Path(__file__).parents[3] / "docs" / "evidence" / "diff.json"
 
@@ -27,7 +28,7 @@ def fingerprint_in(stored):
 
     def readings(rows):
         return {
-            name: Reading(**{k: _number(v) for k, v in row.items() if k != "spec"})
+            name: reading_of({k: v for k, v in row.items() if k != "spec"})
             for name, row in rows.items()
         }
 
@@ -40,7 +41,3 @@ def fingerprint_in(stored):
         readings=readings(stored["conventions"]),
         profiles=readings(stored["profiles"]),
     )
-
-
-def _number(value):
-    return float(value) if value in ("inf", "-inf") else value
