@@ -36,10 +36,11 @@ from attncheck.exchange import (
     read_results,
 )
 from attncheck.explain import Evidence, explain
+from attncheck.heat import Heat, heat, telling
 from attncheck.lines import written
 from attncheck.subject import DEFAULT_PROFILE
 from attncheck.suggest import no_such
-from attncheck.verdict import JUDGED, Noisy, Run, Verdict, judge
+from attncheck.verdict import JUDGED, Noisy, Run, Verdict, elements, judge
 from attncheck.waivers import Waiver, waive
 
 
@@ -167,7 +168,32 @@ class Judge:
             warnings=[one for one in _noisy(samples) if (one.case, name) in passed],
             laws=self.laws(folder, name),
             diagnoses=explain(self.evidence(verdicts, folder, name)),
+            heats=self._heats(verdicts, folder, name),
             damage=folder.damage,
+        )
+
+    def _heats(
+        self, verdicts: Sequence[Verdict], folder: Folder, profile: str
+    ) -> dict[str, Heat]:
+        """Pictures of the failures that tell most, by case."""
+        failing = [v for v in verdicts if v.status == "fail" and v.waived is None]
+        return {v.case.id: self._heat(v, folder, profile) for v in telling(failing)}
+
+    def _heat(self, verdict: Verdict, folder: Folder, profile: str) -> Heat:
+        case, first = verdict.case, verdict.first_failure
+        assert first is not None
+        assert first.worst is not None
+        name, want = first.name, self.expected(case)
+        legal, shares = elements(
+            folder.results[case.id].arrays[name],
+            getattr(want, name),
+            self.budget(case, profile).bounds[name],
+            output_dtype(case, name),
+            where=want.visible if name in ("scores", "logits") else True,
+        )
+        # The final rounding can take what is legal a little over its budget.
+        return heat(
+            name, first.worst.index, np.where(legal, np.minimum(shares, 1), shares)
         )
 
     def verdict(self, case: Case, folder: Folder, profile: str) -> Verdict:

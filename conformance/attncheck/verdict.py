@@ -16,6 +16,7 @@ from attnref.spec import STEPS
 
 if TYPE_CHECKING:
     from attncheck.explain import Diagnosis
+    from attncheck.heat import Heat
     from attncheck.shrink import Minimal
 
 LAST_STEP: Mapping[str, str] = {
@@ -153,6 +154,8 @@ class Run:
     """What explains the failures, or that nothing known does."""
     minimal: "Minimal | None" = None
     """A small case that fails, where one was looked for."""
+    heats: Mapping[str, "Heat"] = field(default_factory=dict)
+    """Case → a picture of its errors, for the failures that tell most."""
     damage: Sequence[str] = ()
     """One sentence for each line of results that is of no case."""
 
@@ -255,22 +258,36 @@ def compare(
             message=f"is {got.dtype} {got.shape}, must be {dtype} {want.shape}"
             + _moved(name, got.shape, want.shape),
         )
+    legal, shares = elements(got, want, bound, dtype, where)
+    if not shares.size:
+        return Finding(name, "pass")
+    worst = np.unravel_index(np.argmax(shares), shares.shape)
+    return Finding(
+        name,
+        "pass" if legal.all() else "fail",
+        float(shares[worst]),
+        _element(case, name, worst, got.astype(np.float64), want, dtype),
+    )
+
+
+def elements(
+    got: np.ndarray,
+    want: np.ndarray,
+    bound: np.ndarray,
+    dtype: np.dtype,
+    where: np.ndarray | bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which elements are legal, and the share of its budget that each uses.
+
+    One that is not legal uses more than 1.
+    """
     low, high = interval(want, bound, dtype)
     wide = got.astype(np.float64)
     legal = ((low <= wide) & (wide <= high)) | (np.isnan(wide) & np.isnan(want))
     with np.errstate(all="ignore"):
         used = share(wide, want, bound + half_ulp(np.abs(want) + bound, dtype))
     legal, used = legal | np.logical_not(where), np.where(where, used, 0)
-    if not used.size:
-        return Finding(name, "pass")
-    used = np.where(legal, used, np.maximum(used, np.nextafter(1, 2)))
-    worst = np.unravel_index(np.argmax(used), used.shape)
-    return Finding(
-        name,
-        "pass" if legal.all() else "fail",
-        float(used[worst]),
-        _element(case, name, worst, wide, want, dtype),
-    )
+    return legal, np.where(legal, used, np.maximum(used, np.nextafter(1, 2)))
 
 
 def _axes(name: str, ndim: int) -> str:

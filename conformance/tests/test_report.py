@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,7 +13,15 @@ from attncheck.agreement import Agreement, ModelCheck
 from attncheck.budget import Pooled
 from attncheck.case import Case
 from attncheck.report import as_html, print_text, summary
-from attncheck.report.words import amount, counted, counts, element, percent, share
+from attncheck.report.words import (
+    amount,
+    counted,
+    counts,
+    element,
+    outcome,
+    percent,
+    share,
+)
 from attncheck.verdict import Finding, Noisy, Run, Verdict, Worst
 
 EVIL = "<b>&\"'[red]"
@@ -123,6 +130,7 @@ def test_the_document_has_these_keys(report):
     assert report.keys() == {
         "schema",
         "conforms",
+        "clauses",
         "subjects",
         "agreement",
         "model",
@@ -135,6 +143,7 @@ def test_the_document_has_these_keys(report):
             "laws",
             "counts",
             "dtypes",
+            "clauses",
             "measured",
             "pooled",
             "warnings",
@@ -198,6 +207,7 @@ def test_a_failure_says_all_that_is_known(report):
     (failure,) = (f for f in report["subjects"][1]["failures"] if "small" in f["case"])
     assert failure == {
         "case": "small/F32",
+        "dtype": "F32",
         "clauses": ["scores"],
         "why": f"Why small {EVIL}.",
         "status": "fail",
@@ -217,7 +227,28 @@ def test_a_failure_says_all_that_is_known(report):
                 "ulps": 7.0,
             },
         },
+        "kind": 2,
+        "heat": None,
     }
+
+
+def test_failures_that_are_alike_are_of_one_kind(report):
+    kinds = {f["case"]: f["kind"] for f in report["subjects"][1]["failures"]}
+    assert kinds["small/F32"] == kinds["large/F32"]
+    assert len(set(kinds.values())) == 4
+    assert list(kinds.values()) == sorted(kinds.values())
+
+
+def test_every_clause_has_a_cell_for_every_dtype(report):
+    assert report["clauses"].keys() == {"scores", "dq"}
+    good, bad = report["subjects"]
+    assert good["clauses"]["scores"].keys() == {"F32", "BF16"}
+    assert bad["clauses"]["dq"]["F32"] == {
+        "counts": {"crash": 1},
+        "used": 0.0,
+        "used_by": None,
+    }
+    assert bad["clauses"]["scores"]["F32"]["used"] == "inf"
 
 
 def test_what_was_measured_and_pooled_is_in_the_document():
@@ -258,9 +289,8 @@ def test_the_terminal_and_the_page_show_the_split_of_a_failure(report):
 def test_the_terminal_and_the_page_show_another_measured_precision(report):
     assert "declared strict, measured: BF16 eager" in text(report)
     assert text(report).count("declared strict") == 1
-    words = Words(as_html(report)).text
-    assert "BF16: declared strict, measured eager." in words
-    assert words.count("declared strict") == 1
+    rows = "dtype declared measured F32 strict none BF16 strict eager"
+    assert rows in Words(as_html(report)).text
 
 
 def test_the_terminal_and_the_page_show_the_excess_of_all_cases_together():
@@ -298,7 +328,9 @@ MODEL_PASSES = ModelCheck("good", "mine", 1e-7, 1e-6)
 def test_the_whole_conforms_where_every_part_does(runs, agreement, model, conforms):
     report = summary(runs, agreement, model)
     assert report["conforms"] is conforms
-    assert (">conforms<" in as_html(report)) is conforms
+    said = Words(as_html(report)).text
+    assert ("judged: conforms" in said) is conforms
+    assert ("judged: does not conform" in said) is not conforms
 
 
 def test_the_page_holds_every_failure(report):
@@ -308,20 +340,9 @@ def test_the_page_holds_every_failure(report):
             assert " ".join(failure[key].split()) in words
         if failure["first"] and failure["first"]["worst"]:
             assert element(failure["first"]) in words
-    assert "first step that diverges is scale" in words
+    assert "The first step that diverges is scale ." in words
     assert "Differs from the spec: fill = -10000.0" in words
     assert "Clauses of which no case was judged: dq" in words
-
-
-def test_the_page_escapes_what_is_not_its_own(report):
-    page = as_html(report)
-    assert EVIL not in page
-    assert "b" not in Words(page).tags
-    assert "<script" not in page
-
-
-def test_the_page_needs_nothing_else(report):
-    assert not re.search(r"(src|href|url|@import)\b\s*[=(]", as_html(report))
 
 
 def test_the_terminal_shows_the_simplest_of_alike_failures(report):
@@ -381,6 +402,14 @@ def test_a_model_that_was_not_run_is_said_to_be_missing():
         (counted(2, "more case"), "2 more cases"),
         (counts({"counts": {"pass": 3, "fail": 1, "not applicable": 5}}), "3 of 4"),
         (counts({"counts": {"not judged": 2}}), "0 of 2"),
+        (outcome({"counts": {"pass": 2}, "used": 0.37}), ("pass", "37.0 %")),
+        (outcome({"counts": {"pass": 2, "fail": 1}, "used": 81.0}), ("FAIL", "81 ×")),
+        (
+            outcome({"counts": {"fail": 2, "crash": 1}, "used": 9.0}),
+            ("crash", "1 of 3"),
+        ),
+        (outcome({"counts": {"waived": 1, "not applicable": 4}}), ("waived", "1 of 1")),
+        (outcome({"counts": {"not applicable": 4}}), ("not applicable", "4 of 4")),
     ],
 )
 def test_numbers_as_words(shown, words):

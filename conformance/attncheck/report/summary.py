@@ -1,6 +1,5 @@
 """The report as one JSON document."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -8,8 +7,10 @@ from typing import Any
 
 from attncheck.agreement import Agreement, ModelCheck
 from attncheck.budget import Pooled
-from attncheck.case import RESULTS
+from attncheck.clauses import CLAUSES
 from attncheck.explain import Cause, Diagnosis
+from attncheck.heat import Heat
+from attncheck.kinds import kinds
 from attncheck.lines import plain
 from attncheck.report.snippet import snippet
 from attncheck.shrink import Minimal
@@ -39,6 +40,7 @@ def summary(
         {
             "schema": SCHEMA,
             "conforms": passes,
+            "clauses": _clauses(runs),
             "subjects": [_subject(run) for run in runs],
             "agreement": [asdict(agreement) for agreement in agreements],
             "model": [asdict(check) | {"passes": check.passes} for check in model],
@@ -48,7 +50,6 @@ def summary(
 
 
 def _subject(run: Run) -> dict[str, Any]:
-    failures = [v for v in run.verdicts if v.outcome not in ("pass", "not applicable")]
     return {
         **run.subject,
         "conforms": run.conforms,
@@ -57,6 +58,7 @@ def _subject(run: Run) -> dict[str, Any]:
             dtype: _cell([v for v in run.verdicts if v.case.dtype == dtype])
             for dtype in dict.fromkeys(v.case.dtype for v in run.verdicts)
         },
+        "clauses": _matrix(run.verdicts),
         "measured": run.measured,
         "pooled": [pooled_record(key, one) for key, one in run.pooled.items()],
         "warnings": [asdict(noisy) for noisy in run.warnings],
@@ -66,10 +68,45 @@ def _subject(run: Run) -> dict[str, Any]:
         "minimal": _minimal(run.minimal, run.subject) if run.minimal else None,
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
-        "failures": [failure_record(verdict) for verdict in _simplest_first(failures)],
+        "failures": _failures(run),
         "damage": run.damage,
         "seconds": sum(verdict.seconds for verdict in run.verdicts),
     }
+
+
+def _clauses(runs: Sequence[Run]) -> dict[str, str]:
+    """The clauses of all cases and what they say, in the order of the spec."""
+    found = {c for run in runs for v in run.verdicts for c in v.case.clauses}
+    said = {clause.name: clause.sentence for clause in CLAUSES if clause.name in found}
+    return said | dict.fromkeys(sorted(found - said.keys()), "")
+
+
+def _matrix(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
+    """Clause → dtype → its cell."""
+    cells: dict[str, dict[str, list[Verdict]]] = {}
+    for verdict in verdicts:
+        for clause in verdict.case.clauses:
+            row = cells.setdefault(clause, {})
+            row.setdefault(verdict.case.dtype, []).append(verdict)
+    return {
+        clause: {dtype: _cell(found) for dtype, found in row.items()}
+        for clause, row in cells.items()
+    }
+
+
+def _failures(run: Run) -> list[dict[str, Any]]:
+    """Everything that does not pass, by kind."""
+    failures = [v for v in run.verdicts if v.outcome not in ("pass", "not applicable")]
+    return [
+        failure_record(verdict)
+        | {"kind": kind, "heat": _heat(run.heats.get(verdict.case.id))}
+        for kind, alike in enumerate(kinds(failures))
+        for verdict in alike
+    ]
+
+
+def _heat(heat: Heat | None) -> dict[str, Any] | None:
+    return asdict(heat) if heat else None
 
 
 def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
@@ -96,18 +133,6 @@ def _results_not_judged(verdicts: Iterable[Verdict]) -> list[str]:
         judged = finding.status != "not judged"
         given[finding.name] = given.get(finding.name, False) or judged
     return [name for name, judged in given.items() if not judged]
-
-
-def _simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """By the first wrong step, then by size: what one wants to debug comes first."""
-
-    def order(verdict: Verdict) -> tuple:
-        finding = verdict.first_failure
-        place = RESULTS.index(finding.name) if finding else -1
-        scores = math.prod(verdict.case.sizes[axis] for axis in "bnij")
-        return place, bool(verdict.case.law), len(verdict.step or ""), scores
-
-    return sorted(verdicts, key=order)
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -151,6 +176,7 @@ def failure_record(verdict: Verdict) -> dict[str, Any]:
     finding = verdict.first_failure
     return {
         "case": verdict.case.id,
+        "dtype": verdict.case.dtype,
         "clauses": verdict.case.clauses,
         "why": verdict.case.why,
         "status": verdict.outcome,

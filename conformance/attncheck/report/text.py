@@ -10,6 +10,7 @@ from rich.table import Table
 
 from attncheck.report.words import (
     amount,
+    by_kind,
     counted,
     counts,
     diagnosis,
@@ -90,7 +91,7 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {head}  {escape(line)}"
     yield from _waived(subject["failures"])
     failures = [f for f in subject["failures"] if f["status"] != "waived"]
-    groups = _groups(failures)
+    groups = by_kind(failures)
     for alike in groups[:SHOWN_FAILURES]:
         yield from _failure_lines(alike)
     if len(groups) > SHOWN_FAILURES:
@@ -154,16 +155,6 @@ def _all_ran(subject: Mapping[str, Any], dtype: str) -> bool:
     """Whether every case of the type that applies was computed."""
     counted = subject["dtypes"].get(dtype, {"counts": {}})["counts"]
     return not counted.keys() - {*JUDGED, "not applicable", "waived"}
-
-
-def _groups(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Failures that fail first at the same place, the simplest case first."""
-    groups: dict[tuple, list[Mapping[str, Any]]] = {}
-    for failure in failures:
-        first = failure["first"]["name"] if failure["first"] else failure["message"]
-        first = failure["waived"] or first
-        groups.setdefault((failure["status"], first), []).append(failure)
-    return list(groups.values())
 
 
 def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:

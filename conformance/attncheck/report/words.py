@@ -1,11 +1,26 @@
 """Numbers as words, the same in every document."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attncheck.agreement import EXACT
 from attncheck.budget import RMS_LIMIT
+
+LAST = "not applicable"
+WORST_FIRST = (
+    "crash",
+    "timeout",
+    "error",
+    "fail",
+    "waived but passes",
+    "refused",
+    "not judged",
+    "pass",
+    "waived",
+    LAST,
+)
+"""Statuses; of several, the first says what it comes to."""
 
 
 def share(used: float | str) -> str:
@@ -78,6 +93,29 @@ def counts(cell: Mapping[str, Any]) -> str:
     counted = sum(numbers.values()) - numbers.get("not applicable", 0) - waived
     words = f"{numbers.get('pass', 0)} of {counted}"
     return words + (f", {waived} waived" if waived else "")
+
+
+def outcome(cell: Mapping[str, Any]) -> tuple[str, str]:
+    """`FAIL` and `81 ×`, `pass` and `37.0 %`, `crash` and `2 of 5`: the worst of it."""
+    numbers = cell["counts"]
+    word = next(status for status in WORST_FIRST if status in numbers)
+    if word in ("fail", "pass"):
+        return ("FAIL" if word == "fail" else word), share(cell["used"])
+    total = sum(numbers.values()) - (0 if word == LAST else numbers.get(LAST, 0))
+    return word, f"{numbers[word]} of {total}"
+
+
+def is_failing(cell: Mapping[str, Any]) -> bool:
+    """Whether something in the cell does not pass, other than what is waived."""
+    return bool(cell["counts"].keys() - {"pass", "waived", LAST})
+
+
+def by_kind(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Failures of the same kind together, the simplest case first."""
+    groups: dict[int, list[Mapping[str, Any]]] = {}
+    for failure in failures:
+        groups.setdefault(failure["kind"], []).append(failure)
+    return list(groups.values())
 
 
 def real_model(report: Mapping[str, Any], subject: str) -> str:
