@@ -14,13 +14,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from attncheck.agreement import Agreement, ModelCheck
 from attncheck.case import DTYPES, Case
-from attncheck.explain import Diagnosis
+from attncheck.explain import Cause, Diagnosis
 from attncheck.heat import heat
 from attncheck.laws import Holding
 from attncheck.report import as_html, summary
 from attncheck.report.drawing import caption, layers, parts, width
-from attncheck.report.html import SCRIPT, STYLE
+from attncheck.report.html import SCRIPT, SHOWN_KINDS, STYLE
+from attncheck.variants import VARIANTS
 from attncheck.verdict import Finding, Noisy, Run, Verdict, Waived, Worst
 
 HOSTILE = (
@@ -71,19 +73,22 @@ class Page(HTMLParser):
         return [attributes for tag, attributes, _ in self.elements if tag == name]
 
 
-def make_case(name, clauses, why="Why."):
-    arrays = {x: np.zeros((1, 1, 2, 2), np.float32) for x in "qkv"}
-    return Case(name, clauses, why, name.rpartition("/")[2], arrays)
+ARRAYS = {x: np.zeros((1, 1, 2, 2), np.float32) for x in "qkv"}
+
+
+(MISTAKE,) = (v for v in VARIANTS if v.name == "mask-inverted")
+CAUSE = Cause(MISTAKE, ("case-00004 said/F64", "case-00012 said/F64"))
 
 
 def make_run(number, name="mine", said="said", each=("pass", "fail")):
     """A run of `number` cases, of statuses in turn."""
     verdicts = []
-    clauses = [f"clause-{n}" for n in range(70)]
+    clauses = [f"clause-{n} {said}" for n in range(70)]
     for n in range(number):
         dtype = list(DTYPES)[n % len(DTYPES)]
         status = each[n // len(DTYPES) % len(each)]
-        case = make_case(f"case-{n:05}/{dtype}", (clauses[n % 70],), said)
+        id = f"case-{n:05} {said}/{dtype}"
+        case = Case(id, (clauses[n % 70],), said, dtype, ARRAYS)
         worst = Worst({"b": 0, "n": 0, "i": 1, "e": n % 2}, 1.5, 0.5, 7.0)
         used = 3.0 if status == "fail" else 0.5
         split = {"weights": 0.75, said: 0.25}
@@ -101,7 +106,7 @@ def make_run(number, name="mine", said="said", each=("pass", "fail")):
         verdicts,
         measured={"F32": None},
         laws=[Holding("ones", said, 1, 0, (said,)), Holding("repeat", said, 0, 0, ())],
-        diagnoses=[Diagnosis(("F32",), ("a", "b"))],
+        diagnoses=[Diagnosis(("F32",), ("a", "b"), (CAUSE,))],
         heats=heats,
         warnings=[Noisy(said, "output", 1.3)],
         damage=[said],
@@ -167,11 +172,20 @@ def test_nothing_is_loaded_and_no_script_but_its_own_may_run(page):
         assert not re.search(r"</|<!--|\{\{|\{%|innerHTML|eval|[\u2028\u2029]", text)
 
 
+def everything(said):
+    """A report of which everything that somebody else writes says the same."""
+    run = make_run(16, name=said, said=said)
+    agreement = Agreement(said, said, "F32", 3, 0.5, 0.5, said)
+    model = ModelCheck(said, said, 1e-7, 1e-6)
+    document = summary([run], [agreement], [model], model_missing=said)
+    minimal = {"origin": said, "scores": 1, "first": None, "snippet": said}
+    document["subjects"][0]["minimal"] = minimal
+    return as_html(document)
+
+
 @pytest.mark.parametrize("said", HOSTILE)
 def test_no_text_becomes_markup(said):
-    harmless, hostile = (
-        as_html(summary([make_run(16, name=text, said=text)])) for text in ("x", said)
-    )
+    harmless, hostile = everything("x"), everything(said)
     shapes = [
         [(tag, sorted(a)) for tag, a, _ in Page(text).elements]
         for text in (harmless, hostile)
@@ -188,6 +202,22 @@ def test_a_waiver_and_its_reason_are_shown():
     ]
     text = as_html(summary([replace(run, verdicts=waived)]))
     assert text.count("Waived: known upstream") == 4
+
+
+def test_a_kind_says_what_explains_its_cases(page):
+    assert "Explained by mask-inverted (2 cases)." in page
+
+
+def test_kinds_beyond_the_first_are_listed():
+    run = make_run(8, each=("error",))
+    verdicts = [
+        replace(run.verdicts[n % 8], message=f"message {n}")
+        for n in range(SHOWN_KINDS + 9)
+    ]
+    text = as_html(summary([replace(run, verdicts=verdicts)]))
+    assert text.count('<h3><span class="bad">error') == SHOWN_KINDS
+    assert "9 more kinds of failure" in text
+    assert all(f"message {n}<" in text for n in range(SHOWN_KINDS + 9))
 
 
 def test_ten_thousand_failures_are_a_page_of_a_few_megabytes():
@@ -284,6 +314,7 @@ const say = [
   shown({ dtype: "F32" }, { ...all, dtypes: ["BF16"] }),
   shown({ dtype: "F32" }, { ...all, dtypes: ["F32"] }),
   shown({ subject: "a" }, { ...all, subject: "b" }),
+  shown({ subject: "a", other: "b" }, { ...all, subject: "b" }),
   shown({ text: "Causal mask" }, { ...all, find: "MASK causal" }),
   shown({ text: "Causal mask" }, { ...all, find: "mask window" }),
   shown({}, { ...all, failures: true, dtypes: [], subject: "b", find: "x" }),
@@ -307,7 +338,7 @@ def test_the_address_says_what_is_shown(tmp_path):
         "",
         *(True, False, True),
         *(False, True),
-        False,
+        *(False, True),
         *(True, False),
         True,
     ]
@@ -346,7 +377,7 @@ def test_a_browser_shows_what_the_address_asks_for(page, tmp_path):
 @pytest.mark.parametrize("said", HOSTILE[:3])
 def test_a_browser_runs_nothing_of_a_subjects_text(said, tmp_path):
     file = tmp_path / "page.html"
-    file.write_text(as_html(summary([make_run(16, name=said, said=said)])), "utf-8")
+    file.write_text(everything(said), "utf-8")
     assert "<title>attncheck: does not conform</title>" in browsed(
         tmp_path, file.as_uri()
     )

@@ -228,6 +228,7 @@ def test_a_failure_says_all_that_is_known(report):
             },
         },
         "kind": 2,
+        "cause": None,
         "heat": None,
     }
 

@@ -15,6 +15,9 @@ PLACE = files("attncheck.report")
 STYLE, SCRIPT = ((PLACE / f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
 """They hold nothing of a report: no text of a subject ever stands in one."""
 
+SHOWN_KINDS = 40
+"""Kinds of failures of a subject that are shown one by one; the others are listed."""
+
 
 def as_html(report: Mapping[str, Any]) -> str:
     """The page; made of the report alone.
@@ -32,7 +35,14 @@ def as_html(report: Mapping[str, Any]) -> str:
         *(words.share, words.of_budget, words.percent, words.amount, words.counted),
         *(words.diagnosis, words.element, words.excess, words.law, words.shares),
         *(words.counts, words.used, words.outcome, words.by_kind, words.was_judged),
-        *(words.noisy, drawing.width, drawing.layers, drawing.caption, drawing.parts),
+        *(
+            words.noisy,
+            words.causes,
+            drawing.width,
+            drawing.layers,
+            drawing.caption,
+            drawing.parts,
+        ),
     )
     environment.filters |= {function.__name__: function for function in named}
     dtypes = dict.fromkeys(d for s in report["subjects"] for d in s["dtypes"])
@@ -41,6 +51,7 @@ def as_html(report: Mapping[str, Any]) -> str:
         dtypes=list(dtypes),
         shades=list(enumerate(drawing.WORDS)),
         failing=words.is_failing,
+        shown_kinds=SHOWN_KINDS,
         style=Markup(STYLE),
         script=Markup(SCRIPT),
         policy=_policy(),

@@ -30,7 +30,8 @@ function format(asked) {
 function shown(item, asked) {
   if (asked.failures && item.failing === "no") return false;
   if (asked.dtypes && item.dtype && !asked.dtypes.includes(item.dtype)) return false;
-  if (asked.subject && item.subject && item.subject !== asked.subject) return false;
+  if (asked.subject && item.subject && ![item.subject, item.other].includes(asked.subject))
+    return false;
   const sought = asked.find.toLowerCase().split(/\s+/).filter(Boolean);
   if (item.text === undefined) return true;
   const text = item.text.toLowerCase();
@@ -40,8 +41,9 @@ function shown(item, asked) {
 function start() {
   const form = document.getElementById("filters");
   const boxes = [...form.querySelectorAll("[name=dtype]")];
-  const items = [...document.querySelectorAll("[data-dtype], [data-subject], [data-failing], [data-find]")]
-    .filter((one) => !form.contains(one));
+  const items = document.querySelectorAll(
+    "[data-dtype], [data-subject], [data-failing], [data-find]",
+  );
   const find = (one) => ("find" in one.dataset ? one.textContent : undefined);
 
   function read() {
@@ -65,8 +67,7 @@ function start() {
   function apply() {
     const asked = read();
     for (const one of items) {
-      const { dtype, subject, failing } = one.dataset;
-      one.hidden = !shown({ dtype, subject, failing, text: find(one) }, asked);
+      one.hidden = !shown({ ...one.dataset, text: find(one) }, asked);
     }
     if (asked.failures)
       for (const row of document.querySelectorAll("#matrix tbody tr"))

@@ -97,9 +97,15 @@ def _matrix(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
 def _failures(run: Run) -> list[dict[str, Any]]:
     """Everything that does not pass, by kind."""
     failures = [v for v in run.verdicts if v.outcome not in ("pass", "not applicable")]
+    known = (cause for diagnosis in run.diagnoses for cause in diagnosis.causes)
+    causes = {id: cause.variant.name for cause in known for id in cause.cases}
     return [
         failure_record(verdict)
-        | {"kind": kind, "heat": _heat(run.heats.get(verdict.case.id))}
+        | {
+            "kind": kind,
+            "cause": causes.get(verdict.case.id),
+            "heat": _heat(run.heats.get(verdict.case.id)),
+        }
         for kind, alike in enumerate(kinds(failures))
         for verdict in alike
     ]

@@ -1,7 +1,8 @@
 """Numbers as words, the same in every document."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attncheck.agreement import EXACT
@@ -116,6 +117,14 @@ def by_kind(failures: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
     for failure in failures:
         groups.setdefault(failure["kind"], []).append(failure)
     return list(groups.values())
+
+
+def causes(failures: Iterable[Mapping[str, Any]]) -> str:
+    """`mask-inverted (9 cases), exp-coarse (1 case)`; nothing where none is known."""
+    found = Counter(failure["cause"] for failure in failures if failure["cause"])
+    return ", ".join(
+        f"{name} ({counted(number, 'case')})" for name, number in found.most_common()
+    )
 
 
 def real_model(report: Mapping[str, Any], subject: str) -> str:
