@@ -299,7 +299,6 @@ def test_a_picture_in_words():
 
 
 FILTERS = """
-const state = (hash) => JSON.stringify(parse(hash));
 const all = { failures: false, dtypes: null, subject: "", find: "" };
 const say = [
   parse(""),
@@ -321,6 +320,7 @@ const say = [
 ];
 console.log(JSON.stringify(say));
 """
+EVERYTHING = {"failures": False, "dtypes": None, "subject": "", "find": ""}
 ASKED = {"failures": True, "dtypes": ["F32", "BF16"], "subject": "a b&c", "find": "x=y"}
 
 
@@ -330,8 +330,8 @@ def test_the_address_says_what_is_shown(tmp_path):
     script.write_text(SCRIPT + FILTERS, "utf-8")
     ended = subprocess.run([NODE, script], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == [
-        None,
-        None,
+        EVERYTHING,
+        EVERYTHING,
         ASKED,
         "failures&dtypes=F32,BF16&subject=a%20b%26c&find=x%3Dy",
         "dtypes=&find=%3Cb%3E",

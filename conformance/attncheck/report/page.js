@@ -1,12 +1,10 @@
 "use strict";
 
 // What is shown is in the address: #failures&dtypes=F32,BF16&subject=mine&find=mask
-const KEYS = ["failures", "dtypes", "subject", "find"];
 
-// The filters that an address asks for; null where it speaks of none.
+// The filters that an address asks for.
 function parse(hash) {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
-  if (!KEYS.some((key) => words.has(key))) return null;
   const dtypes = words.get("dtypes");
   return {
     failures: words.has("failures"),
@@ -91,8 +89,7 @@ function start() {
   }
 
   function load() {
-    const asked = parse(location.hash);
-    if (asked) write(asked);
+    write(parse(location.hash));
     apply();
   }
 
