@@ -128,6 +128,8 @@ class Head:
     scale: float
     cap: float | None
     storage: np.dtype
+    returned: np.dtype
+    """The type of its output: a head that is merged later keeps the accumulator's."""
 
     def without_blocked(self, logits) -> "Head":
         """With 0 in place of keys that no query may see, and of queries without one.
@@ -267,7 +269,7 @@ def run_head(kernel, head):
     raw, tanh, logits = logits_of(kernel, head)
     head = head.without_blocked(logits)
     out, lse, weights = _attend(kernel, head, logits)
-    out = (out * out.dtype.type(kernel.gain)).astype(head.storage)
+    out = (out * out.dtype.type(kernel.gain)).astype(head.returned)
     steps = {"scores": raw, "logits": logits, "masked": logits, "weights": weights}
     gradients = backward(kernel, head, tanh, logits, out, lse)
     return steps | {"output": out, "lse": lse} | gradients
@@ -276,7 +278,9 @@ def run_head(kernel, head):
 # ---------------------------------------------------------------------- whole cases
 
 
-def heads_of(case: Case, kernel: Kernel) -> Iterator[tuple[tuple, Head]]:
+def heads_of(
+    case: Case, kernel: Kernel, storage: np.dtype
+) -> Iterator[tuple[tuple, Head]]:
     """(b, n, h) and the head, for every head of the case."""
     acc, shape = case.accumulation, [case.sizes[a] for a in "bnij"]
 
@@ -305,7 +309,8 @@ def heads_of(case: Case, kernel: Kernel) -> Iterator[tuple[tuple, Head]]:
                 bias=cast(full("bias", 0.0)[b, n]) if "bias" in case.inputs else None,
                 scale=case.scale_value * kernel.scale_factor,
                 cap=case.softcap,
-                storage=DTYPES[case.dtype],
+                storage=storage,
+                returned=DTYPES[case.dtype],
             ),
         )
 
@@ -315,13 +320,13 @@ def run(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
     with np.errstate(all="ignore"):
         if case.op == "multi_head_attention":
             return _multi_head(case, kernel)
-        return _attention(case, kernel)
+        return _attention(case, kernel, DTYPES[case.dtype])
 
 
-def _attention(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
+def _attention(case: Case, kernel: Kernel, storage: np.dtype) -> dict[str, np.ndarray]:
     sizes, acc = case.sizes, case.accumulation
     got = {n: np.zeros([sizes[a] for a in AXES[n]], acc) for n in RESULTS}
-    for (b, n, h), head in heads_of(case, kernel):
+    for (b, n, h), head in heads_of(case, kernel, storage):
         for name, value in run_head(kernel, head).items():
             if name not in ("dk", "dv"):
                 got[name][b, n] = value
@@ -339,7 +344,11 @@ def _attention(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
 
 
 def _multi_head(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
-    """Projections and merge in the accumulator, rounded once, at the end."""
+    """Projections and merge in the accumulator, rounded once, at the end.
+
+    Unfused code stores what is projected, and what is merged.
+    """
+    storage = DTYPES[case.dtype]
     acc, sizes = case.accumulation, case.sizes
     a = {n: x.astype(acc) for n, x in case.inputs.items() if x.dtype != bool}
     context = a.get("context", a["x"])
@@ -348,7 +357,8 @@ def _multi_head(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
         w = a[f"w_{kind}"]
         flat = np.stack([kernel.dot(row, w.reshape(len(w), -1).T) for row in x])
         heads = flat.reshape(*x.shape[:2], *w.shape[1:]).transpose(0, 2, 1, 3)
-        return heads + a.get(f"b_{kind}", np.zeros((1, 1), acc))[:, None]
+        heads = heads + a.get(f"b_{kind}", np.zeros((1, 1), acc))[:, None]
+        return kernel.keep(heads, "scores", storage)
 
     options = ("mask", "bias", "dropout_keep")
     inner = {n: case.inputs[n] for n in options if n in case.inputs}
@@ -357,8 +367,9 @@ def _multi_head(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
     wide = replace(
         case, dtype="F64" if acc == np.float64 else "F32", inputs=inner, strides={}
     )
-    got = _attention(wide, replace(kernel, gain=1.0))
-    heads = got["output"].transpose(0, 2, 1, 3).reshape(sizes["b"], sizes["i"], -1)
+    got = _attention(wide, replace(kernel, gain=1.0), storage)
+    heads = kernel.keep(got["output"], "scores", storage)
+    heads = heads.transpose(0, 2, 1, 3).reshape(sizes["b"], sizes["i"], -1)
     w_o = a["w_o"].reshape(-1, sizes["c"])
     merged = np.stack([kernel.dot(row, w_o.T) for row in heads])
     merged = merged + a.get("b_o", np.zeros(1, acc))

@@ -99,6 +99,36 @@ class Noise:
         results = {"output": out, "lse": lse[..., 0], "dq": dq, "dk": dk, "dv": dv}
         return results | {"dbias": dbias}
 
+    def multi_head(self, case):
+        """Likewise of multi-head attention, one batch element, without bias or cap."""
+        unit, a = self.unit, {n: x[0] for n, x in case.inputs.items() if n[:2] != "w_"}
+        w = {n: x.astype(float) for n, x in case.inputs.items() if n[:2] == "w_"}
+        x, context = (a[n][None].astype(float) for n in ("x", "context"))
+
+        def project(x, w):
+            """`h j d`, an axis of draws in front."""
+            flat = self.product(x, w.reshape(len(w), -1).T[None], unit.sum)
+            return np.moveaxis(flat.reshape(*flat.shape[:2], *w.shape[1:]), 2, 1)
+
+        q, k, v = (
+            project(context if n in "kv" else x, w[f"w_{n}"]) for n in ("q", "k", "v")
+        )
+        heads, lses = [], []
+        for n in range(q.shape[1]):
+            h = n // case.sizes["g"]
+            logits = case.scale_value * self.product(q[:, n], k[:, h], unit.dot)
+            top = logits[:1].max(axis=-1, keepdims=True)
+            shifted = np.exp(logits - top)
+            total = self.summed(shifted, unit.sum)[..., None]
+            used = np.swapaxes(v[:, h], 1, 2)
+            used = self.product(self.rounded(shifted, unit.p), used, unit.sum)
+            heads.append(used / total)
+            lses.append((np.log(total) + top)[..., 0])
+        merged = np.concatenate(heads, axis=-1)
+        w_o = w["w_o"].reshape(merged.shape[-1], -1)
+        output = self.product(merged, w_o.T[None], unit.sum)
+        return {"output": output, "lse": np.stack(lses, axis=1)}
+
 
 def only(case, *letters):
     """Units of which only those named are not 0; the output's is that of storage."""
@@ -113,7 +143,9 @@ def shares(case, *letters):
     want = expected(case)
     unit = only(case, *letters)
     deviation = assemble(Problem(case, want, unit), None).deviation
-    drawn = Noise(unit).attention(case)
+    noise = Noise(unit)
+    run = noise.attention if case.op == "attention" else noise.multi_head
+    drawn = run(case)
     found = {}
     for name, values in drawn.items():
         error = values - getattr(want, name)[0]
@@ -129,6 +161,31 @@ def shares(case, *letters):
 def test_drawn_errors_deviate_no_more_than_is_derived(letters, softcap):
     """Of 600 draws a root mean square is within 3 % of its own; 4.5 of those."""
     case = make_case(softcap=softcap)
+    for name, share in shares(case, *letters).items():
+        assert share.max() < 1 + 4.5 / np.sqrt(2 * DRAWS), name
+
+
+def multi_head_case(dtype="F32", *, i=5, j=26, h=2, g=2, d=6, e=5, c=9, m=11):
+    rng = np.random.default_rng(1)
+    n = h * g
+    arrays = {
+        "x": rng.standard_normal((1, i, c)),
+        "context": 0.5 + rng.standard_normal((1, j, m)),
+        "w_q": rng.standard_normal((c, n, d)) / c**0.5,
+        "w_k": rng.standard_normal((m, h, d)) / m**0.5,
+        "w_v": rng.standard_normal((m, h, e)) / m**0.5,
+        "w_o": rng.standard_normal((n, e, 7)) / (n * e) ** 0.5,
+    }
+    arrays = {n: a.astype(DTYPES[dtype]) for n, a in arrays.items()}
+    return Case(id="x", clauses=(), why="", dtype=dtype, inputs=arrays, scale=0.8)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("letters", [("dot",), ("sum",), ("p",), ("dot", "sum", "p")])
+def test_drawn_errors_of_projected_heads_deviate_no_more_than_is_derived(
+    letters, group
+):
+    case = multi_head_case(g=group)
     for name, share in shares(case, *letters).items():
         assert share.max() < 1 + 4.5 / np.sqrt(2 * DRAWS), name
 
@@ -197,6 +254,10 @@ DEPENDENT = {
     "equal queries": ({"q": repeated}, "scores of one key are equal"),
     "keys that differ little": ({"k": near}, "are nearly equal"),
     "queries that differ little": ({"q": near}, "weights of one key are nearly equal"),
+    "values that repeat": (
+        {"v": repeated},
+        "gradients of weights of one query are equal",
+    ),
     "values of two signs": ({"v": np.sign}, "v has few distinct values"),
     "a query of NaN": ({"q": with_nan}, "not finite"),
     "channels that differ little": (
@@ -222,10 +283,76 @@ def test_roundings_that_may_coincide_are_not_put_in_quadrature(kind):
     assert not found.random
 
 
-def test_few_keys_may_be_equal():
-    """Of n ≤ λ² equal errors, Σ|x| ≤ √n (Σx²)^½ ≤ λ (Σx²)^½."""
-    case = edited(random_case(j=20, i=3), k=repeated)
+def test_few_keys_may_be_near_each_other():
+    """Of n ≤ λ² equal roundings, Σ|x| ≤ √n (Σx²)^½ ≤ λ (Σx²)^½."""
+    case = edited(random_case(j=20, i=3), k=near)
     assert derive(case, expected(case), PROFILES["tensor-core"]).random
+
+
+def test_few_keys_may_not_be_equal():
+    """The error of a score has many roundings: it may be more than one deviation."""
+    case = edited(random_case(j=20, i=3), k=repeated)
+    assert derive(case, expected(case), PROFILES["tensor-core"]).dependent
+
+
+def tied(case, first, second):
+    """The case with the same weights for two projections."""
+    return replace(case, inputs=case.inputs | {second: case.inputs[first]})
+
+
+def with_equal_heads(case):
+    names = ("w_q", "w_k", "w_v")
+    w = {
+        n: np.broadcast_to(x[:, :1], x.shape)
+        for n, x in case.inputs.items()
+        if n in names
+    }
+    return replace(case, inputs=case.inputs | w)
+
+
+def without_context(case):
+    """Self-attention whose queries and keys are projected by the same weights."""
+    arrays = {n: x for n, x in case.inputs.items() if n != "context"}
+    arrays["x"] = case.inputs["context"]
+    arrays |= {"w_q": arrays["w_k"], "w_o": arrays["w_o"][:2]}
+    return replace(case, inputs=arrays)
+
+
+def with_equal_tokens(case):
+    context = case.inputs["context"].copy()
+    context[:, ::2] = context[:, 1::2]
+    return replace(case, inputs=case.inputs | {"context": context})
+
+
+DEPENDENT_HEADS = {
+    "keys that are values": (
+        lambda case: tied(case, "w_k", "w_v"),
+        "channels of a projected key and value are equal",
+    ),
+    "equal heads": (with_equal_heads, "scores of one position are equal"),
+    "queries that are keys": (without_context, "projected position are equal"),
+    "equal tokens": (with_equal_tokens, "scores of one query are equal"),
+    "weights of two signs": (
+        lambda case: edited(case, w_o=np.sign),
+        "w_o has few distinct values",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DEPENDENT_HEADS)
+def test_what_heads_have_in_common_is_not_put_in_quadrature(kind):
+    change, reason = DEPENDENT_HEADS[kind]
+    case = multi_head_case("BF16", e=6)
+    assert derive(case, expected(case), PROFILES["tensor-core"]).random
+    case = change(case)
+    assert reason in derive(case, expected(case), PROFILES["tensor-core"]).dependent
+
+
+def test_an_operand_that_all_heads_share_is_not_put_in_quadrature():
+    case = multi_head_case()
+    want = expected(case)
+    assert "common to all heads" in derive(case, want, PROFILES["tf32"]).dependent
+    assert derive(case, want, PROFILES["strict"]).random
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,37 @@ def test_an_output_that_is_cut_off_instead_of_rounded_has_a_gain():
     assert not found.passes
 
 
+def merged_heads(seed):
+    rng = np.random.default_rng(seed)
+    n, h, d, c = 4, 2, 8, 24
+    arrays = {
+        "x": rng.standard_normal((1, 96, c)),
+        "w_q": rng.standard_normal((c, n, d)) / c**0.5,
+        "w_k": rng.standard_normal((c, h, d)) / c**0.5,
+        "w_v": rng.standard_normal((c, h, d)) / c**0.5,
+        "w_o": rng.standard_normal((n, d, c)) / (n * d) ** 0.5,
+    }
+    arrays = {n: a.astype(DTYPES["BF16"]) for n, a in arrays.items()}
+    return Case(id=f"{seed}", clauses=(), why="", dtype="BF16", inputs=arrays)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_merged_heads_that_are_cut_off_have_a_gain(cut):
+    samples = []
+    for case in map(merged_heads, range(8)):
+        want = expected(case)
+        got = nearest(want.output, DTYPES["BF16"])
+        if cut:
+            bits = want.output.astype(np.float32).view(np.uint32)
+            got = (bits & np.uint32(0xFFFF0000)).view(np.float32)
+        budget = derive(case, want, PROFILE)
+        samples.append(sample(case, want, budget, PROFILE, got))
+    found = pool(samples)
+    assert found.rows == 8 * 96
+    assert found.passes == (not cut)
+    assert (found.gain < -found.gain_limit) == cut
+
+
 def test_weights_that_are_cut_off_while_their_sum_is_not_have_a_gain():
     assert not pooled(range(8), cut_weights=True).passes
 

@@ -75,6 +75,19 @@ class Problem:
         )
 
     @cached_property
+    def projection_deviations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Likewise, of independent roundings of their sums."""
+        if self.case.op == "attention":
+            return self.projection_errors
+        arrays = self.case.inputs
+        context = arrays.get("context", arrays["x"])
+        return (
+            _projection_deviation(self, arrays["x"], "w_q", "b_q"),
+            self.per_head(_projection_deviation(self, context, "w_k", "b_k")),
+            self.per_head(_projection_deviation(self, context, "w_v", "b_v")),
+        )
+
+    @cached_property
     def scores(self) -> np.ndarray:
         """Raw, and 0 where the key is blocked."""
         return np.where(self.expected.visible, finite(self.expected.scores), 0.0)
@@ -195,16 +208,34 @@ def _projection_error(
     problem: Problem, x: np.ndarray, weight: str, bias: str
 ) -> np.ndarray:
     """Bound of x W + b in the accumulator: γ_{c+1} on the magnitudes of all terms."""
-    unit, arrays = problem.unit, problem.case.inputs
-    x = finite(np.abs(x.astype(np.float64)))
-    w = finite(np.abs(arrays[weight].astype(np.float64)))
-    b = np.abs(arrays.get(bias, np.zeros((1, 1))).astype(np.float64))[:, None, :]
-    width = x.shape[-1]
-    total = np.einsum("bjm,mhd->bhjd", x, w, optimize=True) + b
+    unit, width = problem.unit, x.shape[-1]
     relative = compound(
         gamma(width, unit.sum), unit.a, unit.operand, unit.operand, unit.s
     )
-    flushed = unit.tiny * (
-        x.sum(axis=-1)[:, None, :, None] + w.sum(axis=0)[None, :, None, :]
-    )
-    return total * relative + flushed + problem.floor(width) + unit.small("s")
+    sums = _magnitude(x).sum(axis=-1)[:, None, :, None]
+    sums = sums + _magnitude(problem.case.inputs[weight]).sum(axis=0)[None, :, None, :]
+    total = _projection_size(problem, x, weight, bias)
+    underflow = unit.tiny * sums + problem.floor(width) + unit.small("s")
+    return total * relative + underflow
+
+
+def _projection_deviation(
+    problem: Problem, x: np.ndarray, weight: str, bias: str
+) -> np.ndarray:
+    """Of c partial sums, each at most as large as the magnitudes of all terms."""
+    size = _projection_size(problem, x, weight, bias)
+    return x.shape[-1] ** 0.5 * problem.unit.sum * size
+
+
+def _projection_size(
+    problem: Problem, x: np.ndarray, weight: str, bias: str
+) -> np.ndarray:
+    """|x||W| + |b|."""
+    inputs = problem.case.inputs
+    w, b = _magnitude(inputs[weight]), inputs.get(bias, np.zeros((1, 1)))
+    products = np.einsum("bjm,mhd->bhjd", _magnitude(x), w, optimize=True)
+    return products + _magnitude(b)[:, None, :]
+
+
+def _magnitude(array: np.ndarray) -> np.ndarray:
+    return finite(np.abs(array.astype(np.float64)))

@@ -6,10 +6,11 @@ called the deviation here.  It has only what `RANDOM` names; all other errors, t
 exp and underflow among them, may have a bias and stay in the deterministic bound of a
 `Problem` whose random units are 0.
 
-What two terms of a sum share is never put in quadrature.  An operand's rounding enters
-all scores of a row or column: it is kept apart, as `shared`, and its deviations are
-added.  Where one rounding reaches a result on several paths, the deviations of the
-paths are added too: the deviation of a sum is at most the sum of the deviations.
+What two terms of a sum share is never put in quadrature.  The rounding of an operand,
+or the error of a projected query or key, enters all scores of a row or column: it is
+kept apart, as `shared`, and its deviations are added.  Where one rounding reaches a
+result on several paths, the deviations of the paths are added too: the deviation of a
+sum is at most the sum of the deviations.
 """
 
 from dataclasses import replace
@@ -74,12 +75,7 @@ def quadrature(*values: np.ndarray | float) -> np.ndarray:
 
 def forward_deviations(problem: Problem, rows: Rows) -> dict[str, np.ndarray]:
     """The deviation of every forward result by name."""
-    unit, v = problem.unit, problem.v
     p, scores = rows.weights, rows.scores
-    weights = np.where(problem.live, problem.kept, 0.0) * p
-    entries = scores.times(weights, unit.p, unit.operand, unit.operand)
-    summed = rows.sums * (weights @ np.abs(v))
-    heads = np.abs(finite(problem.expected.heads))
     logits = scores.own + scores.shared
     raw = _products(problem, 1.0, np.ones_like(p))
     return {
@@ -87,9 +83,62 @@ def forward_deviations(problem: Problem, rows: Rows) -> dict[str, np.ndarray]:
         "logits": logits,
         "masked": logits,
         "weights": p * (logits + rows.lse),
-        "output": quadrature(entries.through(v), summed) + heads * rows.lse,
+        "output": (_heads if problem.case.op == "attention" else _merged)(
+            problem, rows
+        ),
         "lse": rows.lse[..., 0],
     }
+
+
+def _heads(problem: Problem, rows: Rows) -> np.ndarray:
+    """Of every head's output, `b n i e`: of the numerator, and of the row sum."""
+    unit, weights = problem.unit, _kept_weights(problem, rows.weights)
+    entries = rows.scores.times(weights, unit.p, unit.operand, unit.operand)
+    summed = rows.sums * (weights @ np.abs(problem.v))
+    heads = np.abs(finite(problem.expected.heads))
+    return quadrature(entries.through(problem.v), summed) + heads * rows.lse
+
+
+def _merged(problem: Problem, rows: Rows) -> np.ndarray:
+    """Of the merged heads, `b i c`.
+
+    An error of a weight enters all channels of its head, so it is followed through W_o:
+    it meets the merged value Σ_e v_je W_ec.  Heads have errors of their own, but for
+    those of the keys and values that they share with their group.
+    """
+    unit, w = problem.unit, problem.case.inputs["w_o"].astype(np.float64)
+    weights = _kept_weights(problem, rows.weights)
+    heads = finite(problem.expected.heads)
+    entries, values = rows.scores.times(weights, unit.p), problem.v @ w
+    whole = np.abs(heads @ w)
+    ones = np.ones((weights.shape[-1], 1))
+    by_sum = rows.scores.times(rows.weights)
+    numerator = np.sqrt(
+        entries.own**2 @ values**2
+        + (rows.sums * (weights @ np.abs(problem.v))) ** 2 @ w**2
+    )
+    row_sum = quadrature(np.sqrt(by_sum.own**2 @ ones), rows.sums)
+    own = numerator + whole * row_sum
+    shared = entries.shared @ np.abs(values) + whole * (by_sum.shared @ ones)
+    projected = np.sqrt(weights**2 @ (problem.projection_deviations[2] ** 2 @ w**2))
+    total = np.einsum("bnie,nec->bic", np.abs(heads), np.abs(w), optimize=True)
+    total = total + np.abs(problem.case.inputs.get("b_o", np.zeros(1)).astype(float))
+    merging = (w.shape[0] * w.shape[1]) ** 0.5 * unit.sum * total
+    of_groups = [_by_group(problem, part) for part in (shared, projected)]
+    over_heads = (part**2 for part in (own, *of_groups))
+    return quadrature(merging, *(np.sqrt(part.sum(axis=1)) for part in over_heads))
+
+
+def _by_group(problem: Problem, array: np.ndarray) -> np.ndarray:
+    """`b n i x` added up over each group, `b h i x`."""
+    b, n, i, x = array.shape
+    g = problem.case.sizes["g"]
+    return array.reshape(b, n // g, g, i, x).sum(axis=2)
+
+
+def _kept_weights(problem: Problem, weights: np.ndarray) -> np.ndarray:
+    """The weights times their dropout's factor."""
+    return np.where(problem.live, problem.kept, 0.0) * weights
 
 
 def gradient_deviations(
@@ -138,10 +187,12 @@ def row_deviations(problem: Problem, forward: Forward) -> Rows:
 
 
 def _products(problem: Problem, scale: float, slope: np.ndarray) -> Deviation:
-    """Of scale · q·k: d roundings of partial sums, and those of the operands."""
+    """Of scale · q·k: d roundings of partial sums, and errors of the operands."""
     unit, q, k = problem.unit, problem.q, transposed(problem.k)
     own = problem.case.sizes["d"] ** 0.5 * unit.dot * (np.abs(q) @ np.abs(k))
-    shared = 2**0.5 * unit.operand * np.sqrt(q**2 @ k**2)
+    q_error, k_error, _ = problem.projection_deviations
+    shared = 2 * unit.operand**2 * (q**2 @ k**2)
+    shared = np.sqrt(shared + q_error**2 @ k**2 + q**2 @ transposed(k_error) ** 2)
     factor = np.where(problem.expected.visible, scale * slope, 0.0)
     return Deviation(own, shared).times(factor)
 
@@ -171,7 +222,7 @@ def _mean(problem: Problem, rows: Rows, back: Backward, dp: Deviation) -> np.nda
     unit, p = problem.unit, back.upper
     d_out, out = np.abs(back.d_out), np.abs(finite(problem.expected.heads))
     size = np.abs(back.dp)
-    weights = np.where(problem.live, problem.kept, 0.0) * p
+    weights = _kept_weights(problem, p)
     entries = rows.scores.times(p * size, unit.p, unit.operand, unit.operand)
     ones = np.ones((p.shape[-1], 1))
     by_keys = rows.sums * ((p * size) @ ones)
@@ -207,7 +258,7 @@ def _dq(
 
 def _dv(problem: Problem, rows: Rows, back: Backward) -> np.ndarray:
     unit = problem.unit
-    weights = np.where(problem.live, problem.kept, 0.0) * back.upper
+    weights = _kept_weights(problem, back.upper)
     entries = rows.scores.times(weights, unit.p, unit.operand, unit.operand)
     return _over_rows(problem, entries, weights, weights * rows.lse, back.d_out)
 

@@ -2,15 +2,19 @@ r"""Whether the roundings of a case may be taken as independent of each other.
 
 They may not where values are equal, or so near each other that they round alike: the
 errors of equal weights are one number, and a sum of n of them grows like n, not √n.
-What is checked is the data, not what the case is said to be.  A sum of few terms needs
-no check: of n ≤ λ² equal errors, Σ|x| ≤ √n (Σx²)^½ ≤ λ (Σx²)^½ (Cauchy–Schwarz).
+What is checked is the data, not what the case is said to be.  Roundings of few numbers
+that lie near each other need no check: of n ≤ λ² equal ones, Σ|x| ≤ √n (Σx²)^½ ≤ λ
+(Σx²)^½ (Cauchy–Schwarz).
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from attncheck.budget.problem import Problem, finite
 from attncheck.budget.rounding import unit_roundoff
 from attncheck.case import DTYPES
+from attncheck.definition import operands
 
 CHANCE = 1e-6
 """Of a false alarm in a run, if the model is true."""
@@ -26,6 +30,10 @@ h·exp(−8π²): none."""
 
 DISTINCT = 0.9
 """The least share of distinct values among many."""
+
+
+RANDOM_INPUTS = ("q", "k", "v", "d_out", "x", "context", "w_q", "w_k", "w_v", "w_o")
+"""Inputs whose numbers have to differ."""
 
 
 def deviations_allowed(entries: int = ENTRIES, chance: float = CHANCE) -> float:
@@ -49,8 +57,8 @@ def why_dependent(problem: Problem) -> str | None:
 
 def _by_profile(problem: Problem) -> str | None:
     unit = problem.unit
-    if problem.case.op != "attention":
-        return "the errors of projected keys are common to many scores"
+    if problem.case.op != "attention" and unit.operand:
+        return "the rounding of an operand is common to all heads"
     if unit.s:
         return "stored scores coincide, and so do the errors of their weights"
     nearest = unit_roundoff(DTYPES[problem.case.dtype])
@@ -61,11 +69,11 @@ def _by_profile(problem: Problem) -> str | None:
 
 def _by_values(problem: Problem) -> str | None:
     """Not finite, or of few distinct values."""
-    for name in ("heads", "lse", "dq", "dk", "dv", "dbias"):
+    for name in ("output", "heads", "lse", "dq", "dk", "dv", "dbias"):
         array = getattr(problem.expected, name)
         if array is not None and not (np.isfinite(array) | (array == -np.inf)).all():
             return f"{name} is not finite"
-    for name in ("q", "k", "v", "d_out"):
+    for name in RANDOM_INPUTS:
         array = problem.case.inputs.get(name, np.zeros(0))
         if np.unique(array.astype(np.float64)).size < min(array.size, 64) / 4:
             return f"{name} has few distinct values"
@@ -74,10 +82,16 @@ def _by_values(problem: Problem) -> str | None:
 
 def _by_coincidence(problem: Problem) -> str | None:
     """Equal keys or queries make equal scores, whatever the bias adds to them."""
-    for name, values in {"scores": problem.scores, "logits": problem.logits}.items():
-        for axis, array, live in _both_ways(problem, values):
+    found = {"scores": problem.scores, "logits": problem.logits}
+    if "d_out" in problem.case.inputs:
+        found["gradients of weights"] = _d_weights(problem)
+    for name, values in found.items():
+        for axis, array, live in _every_way(problem, values):
             if _repeats(array, live):
                 return f"many {name} of one {axis} are equal"
+    for name, channels in _projected(problem).items():
+        if _repeats(channels, np.ones_like(channels, bool)):
+            return f"many channels of a projected {name} are equal"
     return None
 
 
@@ -85,14 +99,12 @@ def _by_narrowness(problem: Problem) -> str | None:
     """What is rounded to storage has to scatter by more than the rounding."""
     unit = problem.unit
     exponent = np.where(problem.live, problem.exponent, 0.0)
-    for axis, array, live in _both_ways(problem, exponent):
+    for axis, array, live in _every_way(problem, exponent):
         if _scatter(array, live) < APART * max(unit.p, unit.ds, unit.operand):
             return f"the weights of one {axis} are nearly equal"
     if "d_out" not in problem.case.inputs:
         return None
-    d_out = problem.case.inputs["d_out"].astype(np.float64)
-    dp = d_out @ np.swapaxes(problem.v, -1, -2)
-    for axis, array, live in _both_ways(problem, dp):
+    for axis, array, live in _every_way(problem, _d_weights(problem)):
         largest = np.abs(np.where(live, array, 0.0)).max(axis=-1, initial=0.0)
         if _scatter(array, live, largest) < APART * max(unit.dp, unit.operand):
             return f"the gradients of the weights of one {axis} are nearly equal"
@@ -103,20 +115,42 @@ def _by_narrowness(problem: Problem) -> str | None:
     return None
 
 
-def _both_ways(
+def _d_weights(problem: Problem) -> np.ndarray:
+    """`b n i j`, before dropout."""
+    d_out = problem.case.inputs["d_out"].astype(np.float64)
+    return d_out @ np.swapaxes(problem.v, -1, -2)
+
+
+def _projected(problem: Problem) -> dict[str, np.ndarray]:
+    """What is projected at one position, `b i x`: its errors must not be the same."""
+    if problem.case.op == "attention":
+        return {}
+    q, k, v = (np.swapaxes(x, 1, 2) for x in operands(problem.case))
+    q, k, v = (x.reshape(*x.shape[:2], -1) for x in (q, k, v))
+    if "context" in problem.case.inputs:
+        return {"query": q, "key and value": np.concatenate([k, v], axis=-1)}
+    return {"position": np.concatenate([q, k, v], axis=-1)}
+
+
+def _every_way(
     problem: Problem, values: np.ndarray
-) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """`b n i j` by query, and `b h j (g i)` by key: what is summed lies last."""
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """`b n i j` as it is summed, over the last axis: by query, by key `b h j (g i)`,
+    and by merged position `b i (n j)`."""
     b, n, i, j = values.shape
     h = problem.case.sizes["h"]
 
     def by_key(array: np.ndarray) -> np.ndarray:
         return np.swapaxes(array.reshape(b, h, n // h * i, j), -1, -2)
 
-    return [
-        ("query", values, problem.live),
-        ("key", by_key(values), by_key(problem.live)),
-    ]
+    def by_position(array: np.ndarray) -> np.ndarray:
+        return np.swapaxes(array, 1, 2).reshape(b, i, n * j)
+
+    yield "query", values, problem.live
+    if problem.case.op == "attention":
+        yield "key", by_key(values), by_key(problem.live)
+    else:
+        yield "position", by_position(values), by_position(problem.live)
 
 
 def _many(live: np.ndarray) -> np.ndarray:
@@ -130,7 +164,7 @@ def _repeats(values: np.ndarray, live: np.ndarray) -> bool:
         ordered = np.sort(np.where(live, values, np.inf).astype(np.float32), axis=-1)
     new = np.isfinite(ordered)
     new[..., 1:] &= ordered[..., 1:] != ordered[..., :-1]
-    return bool((_many(live) & (new.sum(-1) < DISTINCT * live.sum(-1))).any())
+    return bool((new.sum(-1) < DISTINCT * live.sum(-1)).any())
 
 
 def _scatter(

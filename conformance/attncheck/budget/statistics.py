@@ -14,7 +14,7 @@ import numpy as np
 from attncheck.budget.bounds import Budget, output_dtype
 from attncheck.budget.profile import Profile
 from attncheck.budget.rounding import gamma, half_ulp, unit_roundoff
-from attncheck.case import Case
+from attncheck.case import DTYPES, Case
 from attncheck.definition import Expected
 
 RMS_LIMIT = 1.15
@@ -48,8 +48,8 @@ class Sample:
     rows: int
     """With errors of their own: a query's log-sum-exp and D are in all gradients."""
     gain: float | None
-    """The relative error that all elements may have in common, γ_{j+8}; None where
-    the gain says nothing."""
+    """The relative error that all elements may have in common, γ_{j+8} of one head;
+    None where the gain says nothing."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ def sample(
 
     The gain is that of outputs whose rows have no rounding in common.  Gradients are
     differences: a common relative error of a term is none of the whole.  The rounded
-    factor of dropout on a weight of exactly 1, and a rounded operand, are in all rows.
+    factor of dropout on a weight of exactly 1, and a rounded operand, are in all rows;
+    so are the errors of projected keys and values, which a last rounding to 16 bits
+    drowns.
 
     Raises:
         ValueError: the roundings of the case are not independent.
@@ -105,12 +107,14 @@ def sample(
     if budget.dependent is not None:
         raise ValueError(f"{case.id}: {budget.dependent}")
     want, deviation = getattr(expected, name), budget.deviation[name]
-    shape = (-1, want.shape[-1]) if want.ndim == 4 else (-1, 1)
+    shape = (-1, 1) if name == "lse" else (-1, want.shape[-1])
     last = half_ulp(want, output_dtype(case, name))
     random = deviation > 0
     queries = int(np.isfinite(expected.lse).sum())
+    merges = case.op == "multi_head_attention"
     alike = "dropout_keep" in case.inputs or profile.operands > 0
-    gain = gamma(case.sizes["j"] + 8, unit_roundoff(case.accumulation))
+    alike = alike or (merges and DTYPES[case.dtype] == case.accumulation)
+    gain = gamma(_terms(case), unit_roundoff(case.accumulation))
     error = np.where(random, got, 0).astype(np.float64) - np.where(random, want, 0)
     return Sample(
         error=error.reshape(shape),
@@ -120,6 +124,14 @@ def sample(
         rows=min(queries, int(random.reshape(shape).any(axis=-1).sum())),
         gain=None if alike or name != "output" else gain,
     )
+
+
+def _terms(case: Case) -> int:
+    """Roundings that all elements of an output may have in common, at most."""
+    sizes = case.sizes
+    if case.op == "attention":
+        return sizes["j"] + 8
+    return sizes["j"] + sizes["m"] + sizes["n"] * sizes["e"] + 10
 
 
 def pool(samples: Sequence[Sample]) -> Pooled:
