@@ -15,7 +15,7 @@ import numpy as np
 from attncheck.budget import half_ulp, output_dtype
 from attncheck.case import Case
 from attncheck.definition import Expected
-from attncheck.variants import VARIANTS, Variant, together
+from attncheck.variants import CANDIDATES, Variant, together
 from attncheck.verdict import Verdict, share
 
 SLACK = 8.0
@@ -27,9 +27,12 @@ CLOSER = 4.0
 ALIKE = 4.0
 """By which factor errors may be larger or smaller than those of a coarser precision."""
 
-SEVERAL, PASSING = 40, 48
+SEVERAL, PASSING = 24, 48
 """So many failing cases are searched for several causes, and so many that pass for a
 contradiction; the smallest first."""
+
+COARSE = 0.01
+"""Where rounding may change more than this share of a result, it tells nothing."""
 
 CAUSES = 3
 """So many mistakes at once are looked for."""
@@ -46,8 +49,8 @@ class Evidence:
     got: Mapping[str, np.ndarray]
     want: Expected
     bounds: Mapping[str, np.ndarray]
-    predicted: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
-    """Variant → what it makes of the case, computed once."""
+    predicted: dict[Variant, dict[str, np.ndarray]] = field(default_factory=dict)
+    """What a variant makes of the case, computed once."""
 
     @property
     def case(self) -> Case:
@@ -61,6 +64,22 @@ class Evidence:
         return frozenset(f.name for f in found if f.status == "fail")
 
     @cached_property
+    def rounding(self) -> float:
+        """What rounding may change of a result, as a share of its largest element: the
+        error of an exponent grows with what can come to stand there."""
+        scores, bias = self.want.scores, self.case.inputs.get("bias", np.zeros(1))
+        size = _largest(scores) * abs(self.case.scale_value) + _largest(_wide(bias))
+        terms = self.case.sizes["d"] + self.case.sizes["j"]
+        return float(np.finfo(self.case.accumulation).eps) * (terms + size)
+
+    @cached_property
+    def is_telling(self) -> bool:
+        """Whether its numbers are finite, and small enough to tell formulas apart."""
+        arrays = [a for a in self.case.inputs.values() if a.dtype != bool]
+        finite = (np.isfinite(_wide(a)).all() for a in [*arrays, self.want.output])
+        return self.rounding < COARSE and all(finite)
+
+    @cached_property
     def names(self) -> list[str]:
         """The results that can be compared."""
         return [
@@ -71,9 +90,9 @@ class Evidence:
 
     def by(self, variant: Variant) -> dict[str, np.ndarray]:
         """The results of a variant."""
-        if variant.name not in self.predicted:
-            self.predicted[variant.name] = variant.results(self.case)
-        return self.predicted[variant.name]
+        if variant not in self.predicted:
+            self.predicted[variant] = variant.results(self.case)
+        return self.predicted[variant]
 
 
 @dataclass(frozen=True)
@@ -105,24 +124,32 @@ class Diagnosis:
         return tuple(cause.variant.name for cause in self.causes)
 
 
-def explain(evidence: Iterable[Evidence]) -> list[Diagnosis]:
+def explain(
+    evidence: Iterable[Evidence], candidates: Sequence[Variant] = CANDIDATES
+) -> list[Diagnosis]:
     """Diagnoses, one for all storage types that have the same causes.
 
     What is found in one type is tried first in the next.
+
+    Args:
+        candidates: what may be the cause.
     """
     by_dtype: dict[str, list[Evidence]] = {}
     for one in sorted(evidence, key=_size):
-        by_dtype.setdefault(one.case.dtype, []).append(one)
+        if not one.case.law:  # its twin says the same
+            by_dtype.setdefault(one.case.dtype, []).append(one)
     found: list[Diagnosis] = []
     for dtype in sorted(by_dtype, key=ORDER.index):
         failing = [one for one in by_dtype[dtype] if one.failing]
-        passing = [one for one in by_dtype[dtype] if not one.failing][:PASSING]
+        # Where there is nothing to compute, many return early.
+        passing = [one for one in by_dtype[dtype] if not one.failing and _size(one)]
+        passing = passing[:PASSING]
         if not failing:
             continue
         known = [c.variant for diagnosis in found for c in diagnosis.causes]
-        new = _search(failing, passing, known) or _search(
-            failing, passing, VARIANTS, many=not found or bool(known)
-        )
+        new = _search(failing, passing, known)
+        if new is None or not new.causes:
+            new = _search(failing, passing, candidates, many=not found or bool(known))
         found = _merged(found, new or Diagnosis((dtype,), _ids(failing)))
     return found
 
@@ -134,19 +161,29 @@ def _search(
     *,
     many: bool = True,
 ) -> Diagnosis | None:
-    """What of the variants explains all failing cases, alone or else together."""
-    dtypes, ids = (failing[0].case.dtype,), _ids(failing)
-    single = sorted(_single(failing, passing, variants), key=lambda pair: pair[0])
+    """What of the variants explains all failing cases, alone or else together.
+
+    NaN and infinity take other ways in every implementation: cases that hold some need
+    not be explained where others are.
+    """
+    telling = [one for one in failing if one.is_telling] or failing
+    single = sorted(_single(telling, passing, variants), key=lambda pair: pair[0])
+    causes: tuple[Cause, ...] = ()
     if single:
         (best, variant), others = single[0], single[1:]
-        alike = tuple(v for score, v in others if score <= 2 * best + 1e-9)
-        return Diagnosis(dtypes, ids, (Cause(variant, ids, alike),))
-    causes = _several(failing, passing, variants) if many else ()
+        near = (v for score, v in others if score <= 2 * best + 1e-9)
+        named = {v.name: v for v in near if v.name != variant.name}
+        alike = tuple(named.values())
+        causes = (Cause(variant, _explained(failing, [variant]), alike),)
+    elif many:
+        causes = _several(telling, passing, variants)
     if not causes:
         return None
-    if set(ids) == {case for cause in causes for case in cause.cases}:
+    dtypes, ids = (failing[0].case.dtype,), _ids(failing)
+    if set(_ids(telling)) <= _covered(causes):
+        causes = _several(failing, passing, variants, causes)
         return Diagnosis(dtypes, ids, causes)
-    return Diagnosis(dtypes, ids, closest=causes[0]) if variants is VARIANTS else None
+    return Diagnosis(dtypes, ids, closest=causes[0])
 
 
 def _merged(found: list[Diagnosis], new: Diagnosis) -> list[Diagnosis]:
@@ -199,21 +236,33 @@ def _several(
     failing: Sequence[Evidence],
     passing: Sequence[Evidence],
     variants: Sequence[Variant],
+    causes: tuple[Cause, ...] = (),
 ) -> tuple[Cause, ...]:
-    """At most `CAUSES` variants that act together, each explaining most of the rest."""
-    causes: list[Cause] = []
-    candidates = [v for v in variants if not any(_contradicts(o, v) for o in passing)]
-    left = list(failing)
-    while left and candidates and len(causes) < CAUSES:
+    """At most `CAUSES` variants that act together, each explaining most of the rest.
+
+    Errors that are merely as large as a rounding's say little of a few cases, so that
+    coarser precision is no cause among several.
+    """
+    left = [one for one in failing if one.case.id not in _covered(causes)]
+    candidates = [
+        v
+        for v in variants
+        if not v.rounds and not any(_contradicts(o, v) for o in passing)
+    ]
+    while left and len(causes) < CAUSES:
         before = [cause.variant for cause in causes]
         explained = {v: _explained(left[:SEVERAL], [*before, v]) for v in candidates}
-        variant = max(candidates, key=lambda v: len(explained[v]))
-        if not explained[variant]:
+        variant = max(candidates, key=lambda v: len(explained[v]), default=None)
+        if variant is None or not explained[variant]:
             break
-        cases = _explained(left, [*before, variant])
-        left = [one for one in left if one.case.id not in cases]
-        causes.append(Cause(variant, cases))
-    return tuple(causes)
+        causes += (Cause(variant, _explained(left, [*before, variant])),)
+        left = [one for one in left if one.case.id not in _covered(causes)]
+    return causes
+
+
+def _covered(causes: Iterable[Cause]) -> set[str]:
+    """The cases that some cause explains."""
+    return {case for cause in causes for case in cause.cases}
 
 
 def _explained(
@@ -263,6 +312,8 @@ def _coarse(one: Evidence, predicted: Mapping[str, np.ndarray]) -> float | None:
     misfits = []
     for name in one.names:
         want = getattr(one.want, name)
+        if not _same_kind(one.got[name], want):
+            return None
         ours = _rms(one, name, one.got[name], want)
         theirs = _rms(one, name, predicted[name], want)
         if name in one.failing:
@@ -272,6 +323,16 @@ def _coarse(one: Evidence, predicted: Mapping[str, np.ndarray]) -> float | None:
         elif _distance(one, name, predicted[name], want) > SLACK:
             return None
     return float(np.mean(misfits))
+
+
+def _same_kind(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether what is no number, or infinite, is so in both."""
+    kinds = (np.isnan(z) * 2 + np.isinf(z) * np.sign(z) for z in (_wide(x), _wide(y)))
+    return bool(np.array_equal(*kinds))
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64)
 
 
 def _distance(one: Evidence, name: str, x: np.ndarray, y: np.ndarray) -> float:
@@ -287,8 +348,9 @@ def _distance(one: Evidence, name: str, x: np.ndarray, y: np.ndarray) -> float:
     if here:
         room = room + room.max(initial=0.0) * min(there / here, 1e3)
     with np.errstate(all="ignore"):
-        wide, other = (z.astype(dtype).astype(np.float64) for z in (x, y))
+        wide, other = (_wide(z.astype(dtype)) for z in (x, y))
         room = room + 2 * half_ulp(np.abs(other), dtype)
+        room = room + min(one.rounding, COARSE) * there
         return float(np.where(known, share(wide, other, room), 0.0).max(initial=0.0))
 
 

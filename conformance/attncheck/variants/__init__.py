@@ -5,8 +5,8 @@ its sentence the class's docstring.  Adding one is adding a class to a module he
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -88,5 +88,22 @@ VARIANTS: tuple[Variant, ...] = tuple(
     for variant in _of(module)
 )
 """Formulas before precision; in a module, the more usual mistakes come first."""
+
+
+def _readings(variant: Variant) -> Iterator[Variant]:
+    """A variant of masks in the ways in which programs come to it."""
+    recognised = issubclass(variant.model, masks.Rebuilt)
+    models = [masks.recognising(variant.model)] if recognised else []
+    models += [masks.guarded(model) for model in (variant.model, *models)]
+    return (replace(variant, model=model) for model in models)
+
+
+CANDIDATES: tuple[Variant, ...] = VARIANTS + tuple(
+    reading
+    for variant in VARIANTS
+    if variant.model.__module__ == masks.__name__
+    for reading in _readings(variant)
+)
+"""What may explain a failure."""
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}

@@ -43,6 +43,16 @@ class GradientsUnscaled(Model):
         return 1.0
 
 
+class DefaultScaleInBackward(Model):
+    """dq and dk have the default scale, whatever was given."""
+
+    def query_scale(self) -> float:
+        return self.case.sizes["d"] ** -0.5
+
+    def key_scale(self) -> float:
+        return self.query_scale()
+
+
 class DeltaOmitted(Model):
     """The gradient of the softmax lacks the row's mean, D."""
 
@@ -69,6 +79,13 @@ class DeltaOfGradientOnly(Model):
 
     def delta(self, d_out: Array, out: Array, p: Array, dp: Array) -> Array:
         return np.where(p > 0, dp, 0.0).sum(axis=-1, keepdims=True)
+
+
+class DeltaIsMean(Model):
+    """D is the mean over the channels instead of the sum."""
+
+    def delta(self, d_out: Array, out: Array, p: Array, dp: Array) -> Array:
+        return super().delta(d_out, out, p, dp) / out.shape[-1]
 
 
 class DeltaLosesChannel(Model):
@@ -162,6 +179,17 @@ class BiasGradientOfFirst(Model):
         if "bias" not in self.case.inputs:
             return ds
         return ds[tuple(slice(size) for size in self.case.inputs["bias"].shape)]
+
+
+class BiasGradientWithoutMean(Model):
+    """dbias lacks the row's mean, D, which the gradient of the logits has."""
+
+    def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        self._without = p * dp
+        return super().d_logits(p, dp, delta)
+
+    def d_bias(self, ds: Array) -> Array:
+        return super().d_bias(self._without)
 
 
 class BiasGradientCapped(Model):

@@ -48,6 +48,65 @@ class ValuesOfOtherHeads(Model):
         return gradient.reshape(b, g, h, *gradient.shape[2:]).sum(axis=1)
 
 
+class HeadsByCount(Model):
+    """Query head n reads key/value head n // h instead of n // g."""
+
+    def _head(self) -> Array:
+        h, n = self.size("hn")
+        return np.minimum(np.arange(n) // h, h - 1)
+
+    def repeated(self, array: Array) -> Array:
+        return array[:, self._head()]
+
+    def grouped(self, gradient: Array) -> Array:
+        total = np.zeros((gradient.shape[0], self.case.sizes["h"], *gradient.shape[2:]))
+        for n, h in enumerate(self._head()):
+            total[:, h] += gradient[:, n]
+        return total
+
+
+class HeadsComeOutTiled(Model):
+    """Query heads go in in the order (h g) and come out in the order (g h)."""
+
+    def output(self, out: Array) -> Array:
+        h, g = self.size("hg")
+        apart = out.reshape(out.shape[0], h, g, *out.shape[2:])
+        return apart.swapaxes(1, 2).reshape(out.shape)
+
+
+class KeysOfFirstBatch(Model):
+    """The keys of the first batch element are used for all."""
+
+    def spread(self, name: str) -> Array:
+        array = super().spread(name)
+        return np.broadcast_to(array[:1], array.shape) if name == "k" else array
+
+    def grouped_key(self, gradient: Array) -> Array:
+        total = np.zeros_like(gradient)
+        total[:1] = gradient.sum(axis=0)
+        return super().grouped_key(total)
+
+
+class KeysReshaped(Model):
+    """Keys are reshaped to d by j instead of transposed."""
+
+    def scores(self, q: Array, k: Array) -> Array:
+        return q @ k.reshape(*k.shape[:2], k.shape[3], k.shape[2])
+
+
+class ValuesShifted(Model):
+    """The value of the key before is taken, and of the last key for the first."""
+
+    def values(self, v: Array, tile: slice) -> Array:
+        return np.roll(v, 1, axis=2)[..., tile, :]
+
+    def d_weights(self, d_out: Array, v: Array) -> Array:
+        return super().d_weights(d_out, np.roll(v, 1, axis=2))
+
+    def d_value(self, p: Array, d_out: Array) -> Array:
+        return np.roll(super().d_value(p, d_out), -1, axis=2)
+
+
 class GroupGradientFirst(Model):
     """dk and dv of a group are those of its first query head."""
 
@@ -151,6 +210,13 @@ class OutputBiasPerHead(Model):
         return times * super().shift(kind)
 
 
+class HeadsAveraged(Model):
+    """The output projection averages over the heads instead of adding them up."""
+
+    def joined(self, heads: Array) -> Array:
+        return super().joined(heads) / self.case.sizes["n"]
+
+
 class ContextIgnored(Model):
     """Keys and values come from x though there is a context, where its shape allows."""
 
@@ -186,10 +252,12 @@ class KeysAndValuesSwapped(Model):
 class StridesIgnored(Model, reference="pytorch/pytorch#181133"):
     """Arrays that do not lie in memory in the order of their axes are read as if."""
 
+    names = frozenset(AXES) - {"mask", "bias", "dropout_keep"}
+
     def read(self, name: str) -> Array:
         array = super().read(name)
         order = self.case.strides.get(name)
-        if order is None:
+        if order is None or name not in self.names:
             return array
         laid = layout.laid_out(array, AXES[name], order)
         memory = np.sort([abs(stride) for stride in laid.strides if stride])

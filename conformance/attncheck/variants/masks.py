@@ -1,8 +1,16 @@
 """Which keys are seen: polarity, alignment, window ends, broadcasting, empty rows."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 
+from attncheck.case import DTYPES
 from attncheck.variants.model import Array, Model
+
+Ends = tuple[int | None, int | None]
+"""The left and the right end of a window; None: open."""
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -45,7 +53,7 @@ class MaskAdded(
 
 
 class MaskMultiplied(Model):
-    """Blocked logits are multiplied by 0 instead of set to −∞."""
+    """Blocked logits are 0 instead of −∞."""
 
     def masked(self, logits: Array, seen: Array) -> Array:
         return logits * seen
@@ -118,6 +126,30 @@ class MaskOfOneGroupHead(Model):
     def seen(self) -> Array:
         first = super().seen()[:, :: self.case.sizes["g"]]
         return np.repeat(first, self.case.sizes["g"], axis=1)
+
+
+class MaskOfLastQuery(Model):
+    """The mask of the last query is used for all."""
+
+    def read(self, name: str) -> Array:
+        array = super().read(name)
+        return array[:, :, -1:] if name == "mask" else array
+
+
+class MaskOnQueriesOnly(Model):
+    """The mask removes queries that see nothing, and blocks no key for the others."""
+
+    def seen(self) -> Array:
+        seen = super().seen()
+        return np.broadcast_to(seen.any(axis=-1, keepdims=True), seen.shape)
+
+
+class AlwaysCausal(Model):
+    """A causal mask is applied where none was asked for."""
+
+    def seen(self) -> Array:
+        i, j = self.size("ij")
+        return super().seen() & (np.arange(j) <= np.arange(i)[:, None])
 
 
 class MaskAfterSoftmax(Model):
@@ -262,26 +294,111 @@ class NanHidden(
         return np.nan_to_num(out, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
-class _Causal(Model):
-    """A causal mask that is rebuilt from the offset of the call."""
+class NanToNumber(Model):
+    """NaN becomes 0, and infinity the largest number."""
+
+    def output(self, out: Array) -> Array:
+        top = float(ml_dtypes.finfo(DTYPES[self.case.dtype]).max)
+        return np.nan_to_num(out, nan=0.0, posinf=top, neginf=-top)
+
+
+class Rebuilt(Model):
+    """A causal mask or a window that is rebuilt from the words of the call."""
+
+    def words(self) -> Mapping[str, Any]:
+        """What the mask is in words; nothing where no words say it."""
+        return self.case.predicate
 
     def offset(self, offset: int) -> int:
+        """The offset of a causal mask."""
         return offset
 
+    def ends(self, left: int | None, right: int | None) -> Ends:
+        """The ends of a window."""
+        return left, right
+
     def seen(self) -> Array:
-        words = self.case.predicate
-        if "causal_offset" not in words:
+        words = self.words()
+        if not words:
             return super().seen()
         i, j = self.size("ij")
         ahead = np.arange(j) - np.arange(i)[:, None]
-        seen = ahead <= self.offset(words["causal_offset"])
-        left, right = words.get("window", (None, None))
+        seen = np.full((i, j), True)
+        if "causal_offset" in words:
+            seen &= ahead <= self.offset(words["causal_offset"])
+        left, right = self.ends(*words.get("window", (None, None)))
         seen &= (left is None) | (ahead >= -(left or 0))
         seen &= (right is None) | (ahead <= (right or 0))
         return np.broadcast_to(seen, self.size("bnij"))
 
 
-class CausalUpperLeft(_Causal, reference="pytorch/pytorch#103082"):
+def recognising(model: type[Model]) -> type[Model]:
+    """The model, but what the mask is in words is found in its array."""
+
+    def words(self: Rebuilt) -> Mapping[str, Any]:
+        return found_in(self.full("mask", True))
+
+    return type(model.__name__, (model,), {"words": words}, **_traits(model))
+
+
+def guarded(model: type[Model]) -> type[Model]:
+    """The model, but what nobody sees by the mask of the call is 0 from the start."""
+
+    class Guarded(model, **_traits(model)):  # type: ignore[misc, valid-type]
+        def sees(self) -> Array:
+            return Model.full(self, "mask", True)
+
+        def rows(self) -> Array:
+            return np.asarray(self.sees().any(axis=-1))[..., None]
+
+        def input(self, name: str) -> Array:
+            array = super().input(name)
+            return np.where(self.rows(), array, 0.0) if name == "q" else array
+
+        def bias(self) -> Array:
+            return np.where(self.sees(), super().bias(), 0.0)
+
+        def exists(self, seen: Array) -> Array:
+            return Model.exists(self, self.sees())
+
+        def backward(self, q, k, v, forward):
+            found = super().backward(q, k, v, forward)
+            rows = self.rows()
+            keys = self.exists(self.sees())[:, :: self.case.sizes["g"]]
+            return found | {
+                "dq": np.where(rows, found["dq"], 0.0),
+                "dk": np.where(keys, found["dk"], 0.0),
+                "dv": np.where(keys, found["dv"], 0.0),
+            }
+
+    return Guarded
+
+
+def found_in(mask: Array) -> dict[str, Any]:
+    """The causal mask, or else the window, that an array is; nothing if it is none."""
+    one = mask[:1, :1]
+    if not one.any() or one.all() or (mask != one).any():
+        return {}
+    i, j = one.shape[2:]
+    ahead = np.arange(j) - np.arange(i)[:, None]
+    left, right = -int(ahead[one[0, 0]].min()), int(ahead[one[0, 0]].max())
+    if np.array_equal(ahead <= right, one[0, 0]):
+        return {"causal_offset": right}
+    if np.array_equal(ahead >= -left, one[0, 0]):
+        return {"window": (left, None)}
+    is_window = np.array_equal((ahead >= -left) & (ahead <= right), one[0, 0])
+    return {"window": (left, right)} if is_window else {}
+
+
+def _traits(model: type[Model]) -> dict[str, Any]:
+    return {
+        "reference": model.reference,
+        "convention": model.convention,
+        "rounds": model.rounds,
+    }
+
+
+class CausalUpperLeft(Rebuilt, reference="pytorch/pytorch#103082"):
     """The causal mask is aligned upper-left, whatever the offset."""
 
     def offset(self, offset: int) -> int:
@@ -289,7 +406,7 @@ class CausalUpperLeft(_Causal, reference="pytorch/pytorch#103082"):
 
 
 class CausalLowerRight(
-    _Causal,
+    Rebuilt,
     reference="ml-explore/mlx#2835",
     convention=("causal", "lower-right"),
 ):
@@ -299,48 +416,29 @@ class CausalLowerRight(
         return self.case.sizes["j"] - self.case.sizes["i"]
 
 
-class CausalStrict(_Causal):
+class CausalStrict(Rebuilt):
     """The causal mask excludes the diagonal."""
 
     def offset(self, offset: int) -> int:
         return offset - 1
 
 
-class CausalAhead(_Causal):
+class CausalAhead(Rebuilt):
     """The causal mask shows one key too many."""
 
     def offset(self, offset: int) -> int:
         return offset + 1
 
 
-class CausalIgnored(_Causal, reference="pytorch/pytorch#99282"):
+class CausalIgnored(Rebuilt, reference="pytorch/pytorch#99282"):
     """The causal mask is ignored; a window is not."""
 
     def offset(self, offset: int) -> int:
         return self.case.sizes["j"] + self.case.sizes["i"]
 
 
-class _Window(Model):
-    """A window that is rebuilt from the ends of the call."""
-
-    def ends(self, left: int | None, right: int | None) -> tuple:
-        return left, right
-
-    def seen(self) -> Array:
-        words = self.case.predicate
-        if "window" not in words:
-            return super().seen()
-        i, j = self.size("ij")
-        ahead = np.arange(j) - np.arange(i)[:, None]
-        left, right = self.ends(*words["window"])
-        seen = ahead <= words.get("causal_offset", j)
-        seen &= (left is None) | (ahead >= -(left or 0))
-        seen &= (right is None) | (ahead <= (right or 0))
-        return np.broadcast_to(seen, self.size("bnij"))
-
-
 class WindowLeftExclusive(
-    _Window,
+    Rebuilt,
     reference="huggingface/transformers#29623",
     convention=("window", "exclusive"),
 ):
@@ -350,35 +448,56 @@ class WindowLeftExclusive(
         return (None if left is None else left - 1), right
 
 
-class WindowRightExclusive(_Window):
+class WindowRightExclusive(Rebuilt):
     """The right end of a window is exclusive."""
 
     def ends(self, left, right):
         return left, (None if right is None else right - 1)
 
 
-class WindowLeftTooFar(_Window, reference="huggingface/transformers#39408"):
+class WindowLeftTooFar(Rebuilt, reference="huggingface/transformers#39408"):
     """The left end of a window is one key too far."""
 
     def ends(self, left, right):
         return (None if left is None else left + 1), right
 
 
-class WindowEndsSwapped(_Window):
+class WindowEndsSwapped(Rebuilt):
     """The ends of a window are exchanged."""
 
     def ends(self, left, right):
         return right, left
 
 
-class WindowIgnored(_Window, reference="jax-ml/jax#32300"):
+class WindowIgnored(Rebuilt, reference="jax-ml/jax#32300"):
     """The window is ignored; a causal mask is not."""
 
     def ends(self, left, right):
         return None, None
 
 
-class WindowOpenIsZero(_Window):
+class WindowSymmetric(Rebuilt):
+    """The right end of a window is as far as its left."""
+
+    def ends(self, left, right):
+        return left, left
+
+
+class WindowRightIgnored(Rebuilt):
+    """The right end of a window is ignored."""
+
+    def ends(self, left, right):
+        return left, None
+
+
+class WindowLeftIgnored(Rebuilt):
+    """The left end of a window is ignored."""
+
+    def ends(self, left, right):
+        return None, right
+
+
+class WindowOpenIsZero(Rebuilt):
     """An end of a window that is open stops at the query."""
 
     def ends(self, left, right):

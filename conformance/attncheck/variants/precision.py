@@ -32,6 +32,19 @@ class ScoresSummedIn16Bits(Model, rounds=True):
         return narrow_sum(q[..., :, None, :] * k[..., None, :, :], self.storage)
 
 
+class OperandsIn16Bits(Model, rounds=True):
+    """Operands of products are rounded to bfloat16, whatever the storage type."""
+
+    def scores(self, q: Array, k: Array) -> Array:
+        return super().scores(self.narrow(q), self.narrow(k))
+
+    def values(self, v: Array, tile: slice) -> Array:
+        return self.narrow(super().values(v, tile))
+
+    def stored_weights(self, p: Array) -> Array:
+        return self.narrow(p)
+
+
 class ScoresOverflow(Model, rounds=True):
     """Scores are kept in float16 before they are scaled, where they overflow."""
 
@@ -71,7 +84,7 @@ class SumIn16Bits(Model, rounds=True):
     """The row sum is kept in 16 bits."""
 
     def sum_up(self, total: Array, p: Array) -> Array:
-        return self.narrow(super().sum_up(total, p))
+        return narrow_sum(np.concatenate([total, p], axis=-1), self.storage)[..., None]
 
 
 class OutputSummedIn16Bits(Model, rounds=True):

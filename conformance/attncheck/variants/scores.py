@@ -271,6 +271,31 @@ class BiasOfFirstBatch(Model):
         return array[:1] if name == "bias" else array
 
 
+class BiasOfGroup(Model):
+    """The bias is indexed by the key/value head instead of the query head."""
+
+    def bias(self) -> Array:
+        h, g = self.size("hg")
+        return super().bias()[:, np.arange(h * g) // g]
+
+    def d_bias(self, ds: Array) -> Array:
+        n, g = self.size("ng")
+        total = np.zeros_like(ds)
+        for head in range(n):
+            total[:, head // g] += ds[:, head]
+        return super().d_bias(total)
+
+
+class BiasDroppedWithMask(Model):
+    """The bias is dropped where there is a mask too."""
+
+    def bias(self) -> Array:
+        return super().bias() * ("mask" not in self.case.inputs)
+
+    def d_bias(self, ds: Array) -> Array:
+        return super().d_bias(ds) * ("mask" not in self.case.inputs)
+
+
 class BiasTransposed(Model):
     """The bias is added transposed, where it is square."""
 

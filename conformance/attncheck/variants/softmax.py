@@ -90,6 +90,30 @@ class SoftmaxUnshifted(Model):
 # ----------------------------------------------------------------------------- blocks
 
 
+class MaximumOfBlocked(Model):
+    """The maximum that is subtracted is that of blocked keys too: rows underflow."""
+
+    def masked(self, logits: Array, seen: Array) -> Array:
+        self._over = logits.max(axis=-1, keepdims=True, initial=-np.inf)
+        return super().masked(logits, seen)
+
+    def top(self, top: Array, logits: Array) -> Array:
+        return self._over
+
+    def exp(self, x: Array) -> Array:
+        return np.exp(x).astype(self.case.accumulation).astype(np.float64)
+
+
+class MaximumFromZero(Model):
+    """The running maximum starts at 0: rows of very negative logits underflow."""
+
+    def top(self, top: Array, logits: Array) -> Array:
+        return np.maximum(super().top(top, logits), 0.0)
+
+    def exp(self, x: Array) -> Array:
+        return np.exp(x).astype(self.case.accumulation).astype(np.float64)
+
+
 class OutputNotRescaled(Model):
     """The output so far is not rescaled when the maximum grows."""
 
@@ -102,6 +126,14 @@ class SumNotRescaled(Model):
 
     def total_rescaled(self, total: Array, factor: Array) -> Array:
         return total
+
+
+class RescaledInverted(Model):
+    """The factor of a rescale is exp(new − old) instead of exp(old − new)."""
+
+    def rescale(self, old: Array, new: Array) -> Array:
+        factor = super().rescale(old, new)
+        return np.where(factor == 0, 0.0, 1 / np.where(factor == 0, 1.0, factor))
 
 
 class RescaledInBaseTwo(Model):
@@ -162,6 +194,25 @@ class SplitsAveraged(Model):
 
 
 # ------------------------------------------------------------------------ log-sum-exp
+
+
+class LseOfLastHalf(Model):
+    """The log-sum-exp is that of the last half of the keys."""
+
+    def results(self) -> dict[str, Array]:
+        found = super().results()
+        last = found["masked"][..., found["masked"].shape[-1] // 2 :]
+        return found | {"lse": np.logaddexp.reduce(last, axis=-1, initial=-np.inf)}
+
+
+class LseInBothBases(Model):
+    """The log-sum-exp adds a maximum in base 2 to a natural logarithm."""
+
+    def results(self) -> dict[str, Array]:
+        found = super().results()
+        top = found["masked"].max(axis=-1, initial=-np.inf)
+        shifted = found["lse"] - np.where(top == -np.inf, 0.0, top)
+        return found | {"lse": shifted + np.where(top == -np.inf, 0.0, top / np.log(2))}
 
 
 class LseBaseTwo(

@@ -1,0 +1,137 @@
+"""How often a diagnosis names the mistake of a wrong program that shares no code with
+the variants: each program is judged as its author would, and what the judge says is
+compared with what it should say.
+
+    python conformance/faults/naming.py --framework numpy --out docs/evidence
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attncheck.cache import Cache
+from attncheck.collect import collect
+from attncheck.exchange import RESULTS
+from attncheck.explain import Diagnosis, Evidence, explain
+from attncheck.judging import Folder, Judge
+from attncheck.suite import cases
+from attncheck.variants import CANDIDATES
+from attncheck.verdict import Run
+
+HERE = Path(__file__).parent
+DTYPES = ("F32", "BF16", "F64")
+"""Tried in this order until a case fails: some mistakes show in some types only."""
+
+
+def main() -> int:
+    """Judges the programs of a framework, prints a table, and writes the evidence."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--framework", required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of evidence")
+    parser.add_argument("--results", type=Path, help="keep results here, and use them")
+    asked = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        for program in programs(asked.framework):
+            rows.append(judged(program, asked.results or Path(place)))
+            print("{program:44} {outcome:10} {named}".format(**rows[-1]), flush=True)
+    for key in ("blind", "outcome"):
+        counts = Counter(row[key] for row in rows)
+        print(key, *(f"{number} {word}" for word, number in counts.items()), sep=", ")
+    text = json.dumps(rows, indent=1, ensure_ascii=False)
+    file = asked.out / f"naming-{asked.framework}.json"
+    file.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+def programs(framework: str) -> Iterator[dict[str, Any]]:
+    """The entries of the index, each with the names that are right."""
+    with (HERE / "programs" / "index.toml").open("rb") as file:
+        index = tomllib.load(file)["program"]
+    with (HERE / "expected.toml").open("rb") as file:
+        expected = tomllib.load(file)
+    for entry in index:
+        if entry["framework"] == framework:
+            module, function = Path(entry["target"]).name.split(".py:")
+            first = expected[module][function]
+            since = expected["later"].get(module, {}).get(function, [])
+            names = {"first": first, "right": [*first, *since]}
+            yield entry | names | {"program": f"{module}:{function}"}
+
+
+def judged(program: Mapping[str, Any], place: Path) -> dict[str, Any]:
+    """What the judge says of one program, and whether that is right.
+
+    Blind is what it says with the variants that were there before any was judged.
+    """
+    run, evidence, dtype = _first_failing(program, place)
+    found = run.diagnoses[0] if run else Diagnosis((), ())
+    names = list(found.names)
+    added = later()
+    before = list(found.names)
+    if run and (not names or added & {*names, *_alike(found)}):
+        known = [v for v in CANDIDATES if v.name not in added]
+        before = list(explain(evidence, known)[0].names)
+    return {
+        "program": program["program"],
+        "mistake": program["mistake"],
+        "unusual": program.get("unusual", False),
+        "dtype": dtype,
+        "right": program["right"],
+        "named": names,
+        "alike": _alike(found),
+        "closest": found.closest.variant.name if found.closest else None,
+        "outcome": outcome(program["right"], names) if run else "passes",
+        "blind": outcome(program["first"], before) if run else "passes",
+        "blind_named": before,
+    }
+
+
+def later() -> set[str]:
+    """The variants that were added after programs had been judged."""
+    with (HERE / "expected.toml").open("rb") as file:
+        table = tomllib.load(file)["later"]
+    return {
+        name for named in table.values() for right in named.values() for name in right
+    }
+
+
+def outcome(right: list[str], named: list[str]) -> str:
+    """`named`: right at the first guess; `unknown`: nothing, as it should be; `missed`:
+    nothing, though there is a name; `wrong`: another name, or any where none is right.
+    """
+    if not named:
+        return "missed" if right else "unknown"
+    return "named" if named[0] in right and len(named) == 1 else "wrong"
+
+
+def _first_failing(
+    program: Mapping[str, Any], place: Path
+) -> tuple[Run | None, list[Evidence], str]:
+    """The run in the first storage type in which a case fails."""
+    judge = Judge(Cache.of_user())
+    for dtype in DTYPES:
+        folder = place / program["program"].replace(":", "--") / dtype
+        target, chosen = program["target"], cases("smoke", [dtype])
+        if not (folder / RESULTS).exists():
+            collect(target, chosen, folder, options={})
+        found = Folder.read(folder)
+        run = judge.run(found)
+        if run.diagnoses:
+            profile = str(run.subject["profile"])
+            return run, list(judge.evidence(run.verdicts, found, profile)), dtype
+    return None, [], DTYPES[0]
+
+
+def _alike(found: Diagnosis) -> list[str]:
+    return [variant.name for cause in found.causes for variant in cause.alike]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
