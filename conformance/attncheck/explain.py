@@ -27,9 +27,12 @@ CLOSER = 4.0
 ALIKE = 4.0
 """By which factor errors may be larger or smaller than those of a coarser precision."""
 
-SEVERAL, PASSING = 24, 48
-"""So many failing cases are searched for several causes, and so many that pass for a
-contradiction; the smallest first."""
+FEW, SEVERAL, PASSING = 8, 24, 48
+"""So many failing cases are searched for one of several causes, first and then, and so
+many that pass for a contradiction; the smallest first."""
+
+MUCH_CLOSER = 1e4
+"""How much nearer it must be where a fault magnifies errors beyond `SLACK`."""
 
 COARSE = 0.01
 """Where rounding may change more than this share of a result, it tells nothing."""
@@ -243,20 +246,21 @@ def _several(
     Errors that are merely as large as a rounding's say little of a few cases, so that
     coarser precision is no cause among several.
     """
-    left = [one for one in failing if one.case.id not in _covered(causes)]
-    candidates = [
-        v
-        for v in variants
-        if not v.rounds and not any(_contradicts(o, v) for o in passing)
-    ]
-    while left and len(causes) < CAUSES:
+    formulas = [variant for variant in variants if not variant.rounds]
+    candidates = [v for v in formulas if not any(_contradicts(o, v) for o in passing)]
+    while len(causes) < CAUSES:
         before = [cause.variant for cause in causes]
-        explained = {v: _explained(left[:SEVERAL], [*before, v]) for v in candidates}
-        variant = max(candidates, key=lambda v: len(explained[v]), default=None)
-        if variant is None or not explained[variant]:
+        done = [one for one in failing if one.case.id in _covered(causes)]
+        left = [one for one in failing if one.case.id not in _covered(causes)]
+        some = [v for v in candidates if _explained(left[:FEW], [*before, v])]
+        explained = {v: _explained(left[:SEVERAL], [*before, v]) for v in some}
+        best = sorted(some, key=lambda v: len(explained[v]), reverse=True)
+        # What was explained must still be.
+        good = (v for v in best if _explained(done, [*before, v]) == _ids(done))
+        variant = next(good, None)
+        if variant is None:
             break
         causes += (Cause(variant, _explained(left, [*before, variant])),)
-        left = [one for one in left if one.case.id not in _covered(causes)]
     return causes
 
 
@@ -288,9 +292,15 @@ def _misfit(one: Evidence, variant: Variant) -> float | None:
     for name in one.names:
         near = _distance(one, name, one.got[name], predicted[name])
         far = _distance(one, name, one.got[name], getattr(one.want, name))
-        if near > SLACK or (name in one.failing and near * CLOSER > far):
+        if name not in one.failing:
+            if near > SLACK:
+                return None
+        elif (
+            near > max(SLACK, far / MUCH_CLOSER if np.isfinite(far) else 0.0)
+            or near * CLOSER > far
+        ):
             return None
-        if name in one.failing and near:
+        elif near:
             worst = max(worst, near / far)
     return worst
 

@@ -22,9 +22,9 @@ from attncheck.explain import Diagnosis, Evidence, explain
 from attncheck.judging import Folder, Judge
 from attncheck.suite import cases
 from attncheck.variants import CANDIDATES
-from attncheck.verdict import Run
 
 HERE = Path(__file__).parent
+JUDGE = Judge(Cache.of_user())
 DTYPES = ("F32", "BF16", "F64")
 """Tried in this order until a case fails: some mistakes show in some types only."""
 
@@ -70,12 +70,11 @@ def judged(program: Mapping[str, Any], place: Path) -> dict[str, Any]:
 
     Blind is what it says with the variants that were there before any was judged.
     """
-    run, evidence, dtype = _first_failing(program, place)
-    found = run.diagnoses[0] if run else Diagnosis((), ())
-    names = list(found.names)
-    added = later()
-    before = list(found.names)
-    if run and (not names or added & {*names, *_alike(found)}):
+    evidence, dtype = _first_failing(program, place)
+    found = next(iter(explain(evidence)), Diagnosis((), ()))
+    names, alike = list(found.names), _alike(found)
+    before, added = names, later()
+    if evidence and (not names or added & {*names, *alike}):
         known = [v for v in CANDIDATES if v.name not in added]
         before = list(explain(evidence, known)[0].names)
     return {
@@ -85,10 +84,10 @@ def judged(program: Mapping[str, Any], place: Path) -> dict[str, Any]:
         "dtype": dtype,
         "right": program["right"],
         "named": names,
-        "alike": _alike(found),
+        "alike": alike,
         "closest": found.closest.variant.name if found.closest else None,
-        "outcome": outcome(program["right"], names) if run else "passes",
-        "blind": outcome(program["first"], before) if run else "passes",
+        "outcome": outcome(program["right"], names) if evidence else "passes",
+        "blind": outcome(program["first"], before) if evidence else "passes",
         "blind_named": before,
     }
 
@@ -113,20 +112,18 @@ def outcome(right: list[str], named: list[str]) -> str:
 
 def _first_failing(
     program: Mapping[str, Any], place: Path
-) -> tuple[Run | None, list[Evidence], str]:
-    """The run in the first storage type in which a case fails."""
-    judge = Judge(Cache.of_user())
+) -> tuple[list[Evidence], str]:
+    """What is known in the first storage type in which a case fails."""
     for dtype in DTYPES:
         folder = place / program["program"].replace(":", "--") / dtype
-        target, chosen = program["target"], cases("smoke", [dtype])
         if not (folder / RESULTS).exists():
-            collect(target, chosen, folder, options={})
+            collect(program["target"], cases("smoke", [dtype]), folder, options={})
         found = Folder.read(folder)
-        run = judge.run(found)
-        if run.diagnoses:
-            profile = str(run.subject["profile"])
-            return run, list(judge.evidence(run.verdicts, found, profile)), dtype
-    return None, [], DTYPES[0]
+        profile = found.profile
+        verdicts = [JUDGE.verdict(case, found, profile) for case in found.cases]
+        if any(verdict.first_failure for verdict in verdicts):
+            return list(JUDGE.evidence(verdicts, found, profile)), dtype
+    return [], DTYPES[0]
 
 
 def _alike(found: Diagnosis) -> list[str]:

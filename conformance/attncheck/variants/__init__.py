@@ -59,11 +59,12 @@ def together(variants: Sequence[Variant]) -> Variant:
     """All of the variants at once; where two replace the same step, the last does."""
     if len(variants) == 1:
         return variants[0]
-    models = tuple(dict.fromkeys(variant.model for variant in reversed(variants)))
+    models = dict.fromkeys(variant.model for variant in reversed(variants))
+    own = tuple(m for m in models if not any(_is_part(m, other) for other in models))
     return Variant(
         "+".join(variant.name for variant in variants),
         " ".join(variant.sentence for variant in variants),
-        type("Together", models, {}, rounds=any(v.rounds for v in variants)),
+        type("Together", own, {}, rounds=any(v.rounds for v in variants)),
     )
 
 
@@ -90,11 +91,20 @@ VARIANTS: tuple[Variant, ...] = tuple(
 """Formulas before precision; in a module, the more usual mistakes come first."""
 
 
+def _is_part(model: type[Model], other: type[Model]) -> bool:
+    """Whether the other does what the model does, and more."""
+    return model is not other and issubclass(other, model)
+
+
 def _readings(variant: Variant) -> Iterator[Variant]:
     """A variant of masks in the ways in which programs come to it."""
     recognised = issubclass(variant.model, masks.Rebuilt)
     models = [masks.recognising(variant.model)] if recognised else []
-    models += [masks.guarded(model) for model in (variant.model, *models)]
+    models += [
+        masks.guarded(model, by_head=by_head)
+        for model in (variant.model, *models)
+        for by_head in (False, True)
+    ]
     return (replace(variant, model=model) for model in models)
 
 

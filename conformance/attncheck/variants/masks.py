@@ -341,8 +341,11 @@ def recognising(model: type[Model]) -> type[Model]:
     return type(model.__name__, (model,), {"words": words}, **_traits(model))
 
 
-def guarded(model: type[Model]) -> type[Model]:
-    """The model, but what nobody sees by the mask of the call is 0 from the start."""
+def guarded(model: type[Model], *, by_head: bool) -> type[Model]:
+    """The model, but what nobody sees by the mask of the call is 0 from the start.
+
+    `by_head`: nobody of the query head, not of its group.
+    """
 
     class Guarded(model, **_traits(model)):  # type: ignore[misc, valid-type]
         def sees(self) -> Array:
@@ -351,6 +354,11 @@ def guarded(model: type[Model]) -> type[Model]:
         def rows(self) -> Array:
             return np.asarray(self.sees().any(axis=-1))[..., None]
 
+        def exists(self, seen: Array) -> Array:
+            if by_head:
+                return np.asarray(self.sees().any(axis=2))[..., None]
+            return Model.exists(self, self.sees())
+
         def input(self, name: str) -> Array:
             array = super().input(name)
             return np.where(self.rows(), array, 0.0) if name == "q" else array
@@ -358,18 +366,17 @@ def guarded(model: type[Model]) -> type[Model]:
         def bias(self) -> Array:
             return np.where(self.sees(), super().bias(), 0.0)
 
-        def exists(self, seen: Array) -> Array:
-            return Model.exists(self, self.sees())
+        def d_query(self, dx: Array, k: Array) -> Array:
+            return np.where(self.rows(), super().d_query(dx, k), 0.0)
 
-        def backward(self, q, k, v, forward):
-            found = super().backward(q, k, v, forward)
-            rows = self.rows()
-            keys = self.exists(self.sees())[:, :: self.case.sizes["g"]]
-            return found | {
-                "dq": np.where(rows, found["dq"], 0.0),
-                "dk": np.where(keys, found["dk"], 0.0),
-                "dv": np.where(keys, found["dv"], 0.0),
-            }
+        def grouped_key(self, gradient: Array) -> Array:
+            return super().grouped_key(np.where(self.exists(gradient), gradient, 0.0))
+
+        def grouped_value(self, gradient: Array) -> Array:
+            return super().grouped_value(np.where(self.exists(gradient), gradient, 0.0))
+
+        def d_bias(self, ds: Array) -> Array:
+            return super().d_bias(np.where(self.sees(), ds, 0.0))
 
     return Guarded
 
