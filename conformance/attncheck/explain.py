@@ -184,7 +184,6 @@ def _search(
         return None
     dtypes, ids = (failing[0].case.dtype,), _ids(failing)
     if set(_ids(telling)) <= _covered(causes):
-        causes = _several(failing, passing, variants, causes)
         return Diagnosis(dtypes, ids, causes)
     return Diagnosis(dtypes, ids, closest=causes[0])
 
@@ -239,7 +238,6 @@ def _several(
     failing: Sequence[Evidence],
     passing: Sequence[Evidence],
     variants: Sequence[Variant],
-    causes: tuple[Cause, ...] = (),
 ) -> tuple[Cause, ...]:
     """At most `CAUSES` variants that act together, each explaining most of the rest.
 
@@ -248,6 +246,7 @@ def _several(
     """
     formulas = [variant for variant in variants if not variant.rounds]
     candidates = [v for v in formulas if not any(_contradicts(o, v) for o in passing)]
+    causes: tuple[Cause, ...] = ()
     while len(causes) < CAUSES:
         before = [cause.variant for cause in causes]
         done = [one for one in failing if one.case.id in _covered(causes)]

@@ -1,7 +1,7 @@
 """Which keys are seen: polarity, alignment, window ends, broadcasting, empty rows."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -52,11 +52,20 @@ class MaskAdded(
         return self.input("d_lse")[..., None]
 
 
-class MaskMultiplied(Model):
-    """Blocked logits are 0 instead of −∞."""
+class _Filled(Model):
+    """Blocked logits are a number, and no gradient passes there."""
+
+    fill: ClassVar[float] = 0.0
 
     def masked(self, logits: Array, seen: Array) -> Array:
-        return logits * seen
+        return np.where(seen, logits, self.fill)
+
+    def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        return np.where(self.seen(), super().d_logits(p, dp, delta), 0.0)
+
+
+class MaskMultiplied(_Filled):
+    """Blocked logits are 0 instead of −∞."""
 
     def d_lse(self) -> Array:
         return self.input("d_lse")[..., None]
@@ -185,11 +194,10 @@ class MaskBeforeScale(
         return np.where(seen, logits, -np.inf * self.scale())
 
 
-class FillTenThousand(Model, convention=("fill", -1e4)):
+class FillTenThousand(_Filled, convention=("fill", -1e4)):
     """Blocked logits are −10⁴ instead of −∞."""
 
-    def masked(self, logits: Array, seen: Array) -> Array:
-        return np.where(seen, logits, -1e4)
+    fill = -1e4
 
 
 class AddTenThousand(Model):
@@ -200,15 +208,14 @@ class AddTenThousand(Model):
 
 
 class FillLowest(
-    Model,
+    _Filled,
     reference="pytorch/pytorch#110213",
     convention=("fill", LOWEST),
 ):
     """Blocked logits are the lowest finite number: an empty row is the mean of all
     values, and its log-sum-exp is finite."""
 
-    def masked(self, logits: Array, seen: Array) -> Array:
-        return np.where(seen, logits, LOWEST)
+    fill = LOWEST
 
 
 class EmptyRowMean(

@@ -14,10 +14,15 @@ class SoftmaxTwice(Model):
         return super().attend(again, v)[0], lse
 
     def weights(self, masked: Array, lse: Array) -> Array:
-        once = super().weights(masked, lse)
-        p = np.where(masked == -np.inf, 0.0, np.exp(once))
+        self._once = super().weights(masked, lse)
+        p = np.where(masked == -np.inf, 0.0, np.exp(self._once))
         total = p.sum(axis=-1, keepdims=True)
         return p / np.where(total == 0, 1, total)
+
+    def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        between = p * (dp - delta)
+        mean = (self._once * between).sum(axis=-1, keepdims=True)
+        return self._once * (between - mean)
 
 
 class SoftmaxOverQueries(Model):
@@ -30,6 +35,9 @@ class SoftmaxOverQueries(Model):
     def weights(self, masked: Array, lse: Array) -> Array:
         return _softmax(masked, axis=2)
 
+    def delta(self, d_out: Array, out: Array, p: Array, dp: Array) -> Array:
+        return (p * dp).sum(axis=2, keepdims=True)
+
 
 class SoftmaxOverHeads(Model):
     """The softmax is taken over the heads instead of the keys."""
@@ -40,6 +48,9 @@ class SoftmaxOverHeads(Model):
 
     def weights(self, masked: Array, lse: Array) -> Array:
         return _softmax(masked, axis=1)
+
+    def delta(self, d_out: Array, out: Array, p: Array, dp: Array) -> Array:
+        return (p * dp).sum(axis=1, keepdims=True)
 
 
 class SoftmaxPlusOne(Model, convention=("sinks", True)):
@@ -102,6 +113,9 @@ class MaximumOfBlocked(Model):
 
     def exp(self, x: Array) -> Array:
         return np.exp(x).astype(self.case.accumulation).astype(np.float64)
+
+    def divided(self, out: Array, total: Array, empty: Array) -> Array:
+        return super().divided(out, total, total == 0)
 
 
 class MaximumFromZero(Model):
