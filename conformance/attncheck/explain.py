@@ -13,7 +13,7 @@ from itertools import takewhile
 import numpy as np
 
 from attncheck.budget import half_ulp, output_dtype
-from attncheck.case import Case
+from attncheck.case import FORWARD, Case
 from attncheck.definition import Expected
 from attncheck.variants import CANDIDATES, Variant, together
 from attncheck.verdict import Verdict, share
@@ -29,7 +29,7 @@ ALIKE = 4.0
 
 FEW, SEVERAL, PASSING = 8, 24, 48
 """So many failing cases are searched for one of several causes, first and then, and so
-many that pass for a contradiction; the smallest first."""
+many that pass for a contradiction of one; the smallest first."""
 
 MUCH_CLOSER = 1e4
 """How much nearer it must be where a fault magnifies errors beyond `SLACK`."""
@@ -91,6 +91,14 @@ class Evidence:
             if f.status != "not judged" and f.worst is not None
         ]
 
+    @cached_property
+    def telling_names(self) -> list[str]:
+        """Those that say which mistake it is: where a forward result is wrong, what its
+        gradient is depends on how the program takes it."""
+        if not self.failing & set(FORWARD):
+            return self.names
+        return [name for name in self.names if name in FORWARD]
+
     def by(self, variant: Variant) -> dict[str, np.ndarray]:
         """The results of a variant."""
         if variant not in self.predicted:
@@ -146,7 +154,6 @@ def explain(
         failing = [one for one in by_dtype[dtype] if one.failing]
         # Where there is nothing to compute, many return early.
         passing = [one for one in by_dtype[dtype] if not one.failing and _size(one)]
-        passing = passing[:PASSING]
         if not failing:
             continue
         known = [c.variant for diagnosis in found for c in diagnosis.causes]
@@ -184,7 +191,7 @@ def _search(
         return None
     dtypes, ids = (failing[0].case.dtype,), _ids(failing)
     if set(_ids(telling)) <= _covered(causes):
-        return Diagnosis(dtypes, ids, causes)
+        return Diagnosis(dtypes, ids, causes + _of_rest(failing, variants, causes))
     return Diagnosis(dtypes, ids, closest=causes[0])
 
 
@@ -245,7 +252,8 @@ def _several(
     coarser precision is no cause among several.
     """
     formulas = [variant for variant in variants if not variant.rounds]
-    candidates = [v for v in formulas if not any(_contradicts(o, v) for o in passing)]
+    near = passing[:PASSING]
+    candidates = [v for v in formulas if not any(_contradicts(o, v) for o in near)]
     causes: tuple[Cause, ...] = ()
     while len(causes) < CAUSES:
         before = [cause.variant for cause in causes]
@@ -263,6 +271,27 @@ def _several(
     return causes
 
 
+def _of_rest(
+    failing: Sequence[Evidence],
+    variants: Sequence[Variant],
+    causes: tuple[Cause, ...],
+) -> tuple[Cause, ...]:
+    """One more cause, if it explains all of several cases that are left.
+
+    They hold NaN or infinity, of which a single case says too little for a name.
+    """
+    done = [one for one in failing if one.case.id in _covered(causes)]
+    left = [one for one in failing if one.case.id not in _covered(causes)]
+    before = [cause.variant for cause in causes]
+    for variant in variants if len(left) > 1 else ():
+        if variant.rounds or not _explained(left[:1], [*before, variant]):
+            continue
+        both = [*before, variant]
+        if _explained([*left, *done], both) == _ids([*left, *done]):
+            return (Cause(variant, _ids(left)),)
+    return ()
+
+
 def _covered(causes: Iterable[Cause]) -> set[str]:
     """The cases that some cause explains."""
     return {case for cause in causes for case in cause.cases}
@@ -273,7 +302,10 @@ def _explained(
 ) -> tuple[str, ...]:
     """The cases of which the results are those of all variants at once."""
     both = together(variants)
-    return tuple(one.case.id for one in evidence if _misfit(one, both) is not None)
+    try:
+        return tuple(one.case.id for one in evidence if _misfit(one, both) is not None)
+    except AttributeError:  # what one leaves out, the other goes on with
+        return ()
 
 
 def _until_none(values: Iterable[float | None]) -> list[float]:
@@ -288,7 +320,7 @@ def _misfit(one: Evidence, variant: Variant) -> float | None:
     if variant.rounds and (found := _coarse(one, predicted)) is not None:
         return found
     worst = 0.0
-    for name in one.names:
+    for name in one.telling_names:
         near = _distance(one, name, one.got[name], predicted[name])
         far = _distance(one, name, one.got[name], getattr(one.want, name))
         if name not in one.failing:
@@ -319,7 +351,7 @@ def _coarse(one: Evidence, predicted: Mapping[str, np.ndarray]) -> float | None:
     Roundings depend on the order of sums, so only their size is compared.
     """
     misfits = []
-    for name in one.names:
+    for name in one.telling_names:
         want = getattr(one.want, name)
         if not _same_kind(one.got[name], want):
             return None

@@ -60,6 +60,11 @@ class _Filled(Model):
     def masked(self, logits: Array, seen: Array) -> Array:
         return np.where(seen, logits, self.fill)
 
+    def weights(self, masked: Array, lse: Array) -> Array:
+        # Of a row of −3·10³⁸ the log-sum-exp does not hold how many they are.
+        p = np.exp(masked - masked.max(axis=-1, keepdims=True, initial=-np.inf))
+        return p / p.sum(axis=-1, keepdims=True)
+
     def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
         return np.where(self.seen(), super().d_logits(p, dp, delta), 0.0)
 
