@@ -24,6 +24,13 @@ EVIDENCE = Path("docs/evidence")
 JUDGE = ("impls/attnref/spec", "conformance/attncheck", "constraints.txt")
 """What the results of every room depend on, beside the room itself."""
 
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
+}
+"""For many small arrays: handing them to other threads would take the time."""
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -117,11 +124,10 @@ def soundness(session: nox.Session, framework: str) -> None:
     """
     install(session, "check", framework)
     command = ["python", "conformance/soundness/run.py", f"--framework={framework}"]
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # small arrays
     whole = set(session.posargs) <= {"--resume"}
     out = EVIDENCE / f"soundness-{framework}.json"
     kept = [f"--out={out}"] if whole else []
-    session.run(*command, *kept, *session.posargs, env=one_thread)
+    session.run(*command, *kept, *session.posargs, env=ONE_THREAD)
     if whole:
         install_groups(session, "plot")
         session.run("python", "conformance/soundness/plot.py")
