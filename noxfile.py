@@ -131,6 +131,7 @@ def soundness(session: nox.Session, framework: str) -> None:
     if whole:
         install_groups(session, "plot")
         session.run("python", "conformance/soundness/plot.py")
+        session.run("python", "conformance/soundness/tables.py")
 
 
 @nox.session(default=False)

@@ -7,15 +7,12 @@ Reads docs/evidence/soundness-*.json and writes docs/evidence/soundness.svg.
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from tables import DTYPES, EVIDENCE, evidence, family
 
-EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
-FRAMEWORKS = ("numpy", "torch", "jax")
-DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 LOWEST = 1e-3
 """The left end of the axis; cases that use less are drawn there."""
 
@@ -37,12 +34,6 @@ def main() -> None:
     path = EVIDENCE / "soundness.svg"
     figure.savefig(path, metadata={"Date": None})
     print(path)
-
-
-def evidence() -> list[Path]:
-    """The files of evidence that there are, in the order of the frameworks."""
-    paths = (EVIDENCE / f"soundness-{name}.json" for name in FRAMEWORKS)
-    return [path for path in paths if path.exists()]
 
 
 def draw(rows: Sequence[Mapping]) -> plt.Figure:
@@ -118,11 +109,6 @@ def legend(figure: plt.Figure, rows: Sequence[Mapping]) -> None:
         plt.Line2D([], [], color="black", linewidth=1, label="what is allowed"),
     ]
     figure.legend(handles=marks, loc="outside upper center", ncols=5, frameon=False)
-
-
-def family(row: Mapping) -> str:
-    """The profile that a declared one is most like."""
-    return row["profile"].split(",")[0]
 
 
 def order(row: Mapping) -> int:
