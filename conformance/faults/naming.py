@@ -103,11 +103,11 @@ def later() -> set[str]:
 
 def outcome(right: list[str], named: list[str]) -> str:
     """`named`: right at the first guess; `unknown`: nothing, as it should be; `missed`:
-    nothing, though there is a name; `wrong`: any other name, even beside a right one.
+    nothing, though there is a name; `wrong`: another name first, or any where none is right.
     """
     if not named:
         return "missed" if right else "unknown"
-    return "named" if named[0] in right and len(named) == 1 else "wrong"
+    return "named" if named[0] in right else "wrong"
 
 
 def _first_failing(

@@ -70,7 +70,11 @@ class SoftmaxUnnormalised(Model):
 
 
 class SoftmaxBaseTwo(Model):
-    """The exponential has base 2, and log₂e is nowhere."""
+    """The exponential and the logarithm have base 2, and log₂e is nowhere."""
+
+    def results(self) -> dict[str, Array]:
+        found = super().results()
+        return found | {"lse": found["lse"] / np.log(2)}
 
     def masked(self, logits: Array, seen: Array) -> Array:
         return super().masked(logits * np.log(2), seen)
@@ -91,8 +95,12 @@ class SoftmaxUnshifted(Model):
     def exp(self, x: Array) -> Array:
         return np.exp(x).astype(self.case.accumulation).astype(np.float64)
 
+    def attend(self, masked: Array, v: Array) -> tuple[Array, Array]:
+        self._empty = (masked == -np.inf).all(axis=-1, keepdims=True)
+        return super().attend(masked, v)
+
     def divided(self, out: Array, total: Array, empty: Array) -> Array:
-        return out / total
+        return np.where(self._empty, 0.0, out / total)
 
     def lse(self, top: Array, total: Array) -> Array:
         return np.log(total)
