@@ -103,7 +103,7 @@ def later() -> set[str]:
 
 def outcome(right: list[str], named: list[str]) -> str:
     """`named`: right at the first guess; `unknown`: nothing, as it should be; `missed`:
-    nothing, though there is a name; `wrong`: another name first, or any where none is right.
+    nothing, though there is a name; `wrong`: another first, or any where none is right.
     """
     if not named:
         return "missed" if right else "unknown"
