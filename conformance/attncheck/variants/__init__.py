@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from attncheck.case import Case
-from attncheck.variants import gradients, heads, masks, precision, scores, softmax
+from attncheck.variants import (
+    gradients,
+    heads,
+    masks,
+    precision,
+    readings,
+    scores,
+    softmax,
+)
 from attncheck.variants.model import Model, rounded
 
 
@@ -98,10 +106,10 @@ def _is_part(model: type[Model], other: type[Model]) -> bool:
 
 def _readings(variant: Variant) -> Iterator[Variant]:
     """A variant of masks in the ways in which programs come to it."""
-    recognised = issubclass(variant.model, masks.Rebuilt)
-    models = [masks.recognising(variant.model)] if recognised else []
+    recognised = issubclass(variant.model, readings.Rebuilt)
+    models = [readings.recognising(variant.model)] if recognised else []
     models += [
-        masks.guarded(model, by_head=by_head)
+        readings.guarded(model, by_head=by_head)
         for model in (variant.model, *models)
         for by_head in (False, True)
     ]

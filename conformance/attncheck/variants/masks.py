@@ -1,16 +1,13 @@
 """Which keys are seen: polarity, alignment, window ends, broadcasting, empty rows."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from attncheck.case import DTYPES
 from attncheck.variants.model import Array, Model
-
-Ends = tuple[int | None, int | None]
-"""The left and the right end of a window; None: open."""
+from attncheck.variants.readings import Rebuilt
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -312,109 +309,6 @@ class NanToNumber(Model):
     def output(self, out: Array) -> Array:
         top = float(ml_dtypes.finfo(DTYPES[self.case.dtype]).max)
         return np.nan_to_num(out, nan=0.0, posinf=top, neginf=-top)
-
-
-class Rebuilt(Model):
-    """A causal mask or a window that is rebuilt from the words of the call."""
-
-    def words(self) -> Mapping[str, Any]:
-        """What the mask is in words; nothing where no words say it."""
-        return self.case.predicate
-
-    def offset(self, offset: int) -> int:
-        """The offset of a causal mask."""
-        return offset
-
-    def ends(self, left: int | None, right: int | None) -> Ends:
-        """The ends of a window."""
-        return left, right
-
-    def seen(self) -> Array:
-        words = self.words()
-        if not words:
-            return super().seen()
-        i, j = self.size("ij")
-        ahead = np.arange(j) - np.arange(i)[:, None]
-        seen = np.full((i, j), True)
-        if "causal_offset" in words:
-            seen &= ahead <= self.offset(words["causal_offset"])
-        left, right = self.ends(*words.get("window", (None, None)))
-        seen &= (left is None) | (ahead >= -(left or 0))
-        seen &= (right is None) | (ahead <= (right or 0))
-        return np.broadcast_to(seen, self.size("bnij"))
-
-
-def recognising(model: type[Model]) -> type[Model]:
-    """The model, but what the mask is in words is found in its array."""
-
-    def words(self: Rebuilt) -> Mapping[str, Any]:
-        return found_in(self.full("mask", True))
-
-    return type(model.__name__, (model,), {"words": words}, **_traits(model))
-
-
-def guarded(model: type[Model], *, by_head: bool) -> type[Model]:
-    """The model, but what nobody sees by the mask of the call is 0 from the start.
-
-    `by_head`: nobody of the query head, not of its group.
-    """
-
-    class Guarded(model, **_traits(model)):  # type: ignore[misc, valid-type]
-        def sees(self) -> Array:
-            return Model.full(self, "mask", True)
-
-        def rows(self) -> Array:
-            return np.asarray(self.sees().any(axis=-1))[..., None]
-
-        def exists(self, seen: Array) -> Array:
-            if by_head:
-                return np.asarray(self.sees().any(axis=2))[..., None]
-            return Model.exists(self, self.sees())
-
-        def input(self, name: str) -> Array:
-            array = super().input(name)
-            return np.where(self.rows(), array, 0.0) if name == "q" else array
-
-        def bias(self) -> Array:
-            return np.where(self.sees(), super().bias(), 0.0)
-
-        def d_query(self, dx: Array, k: Array) -> Array:
-            return np.where(self.rows(), super().d_query(dx, k), 0.0)
-
-        def grouped_key(self, gradient: Array) -> Array:
-            return super().grouped_key(np.where(self.exists(gradient), gradient, 0.0))
-
-        def grouped_value(self, gradient: Array) -> Array:
-            return super().grouped_value(np.where(self.exists(gradient), gradient, 0.0))
-
-        def d_bias(self, ds: Array) -> Array:
-            return super().d_bias(np.where(self.sees(), ds, 0.0))
-
-    return Guarded
-
-
-def found_in(mask: Array) -> dict[str, Any]:
-    """The causal mask, or else the window, that an array is; nothing if it is none."""
-    one = mask[:1, :1]
-    if not one.any() or one.all() or (mask != one).any():
-        return {}
-    i, j = one.shape[2:]
-    ahead = np.arange(j) - np.arange(i)[:, None]
-    left, right = -int(ahead[one[0, 0]].min()), int(ahead[one[0, 0]].max())
-    if np.array_equal(ahead <= right, one[0, 0]):
-        return {"causal_offset": right}
-    if np.array_equal(ahead >= -left, one[0, 0]):
-        return {"window": (left, None)}
-    is_window = np.array_equal((ahead >= -left) & (ahead <= right), one[0, 0])
-    return {"window": (left, right)} if is_window else {}
-
-
-def _traits(model: type[Model]) -> dict[str, Any]:
-    return {
-        "reference": model.reference,
-        "convention": model.convention,
-        "rounds": model.rounds,
-    }
 
 
 class CausalUpperLeft(Rebuilt, reference="pytorch/pytorch#103082"):
