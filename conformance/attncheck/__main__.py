@@ -13,6 +13,7 @@ NEEDS = (
     "ml_dtypes",
     "platformdirs",
     "filelock",
+    "psutil",
 )
 
 

@@ -151,6 +151,11 @@ def _usage_errors() -> Iterator[None]:
         raise typer.Exit(2) from error
 
 
+def _note(sentence: str) -> None:
+    """Says something on stderr that is worth knowing, and no error."""
+    errors.print(f"[yellow]attncheck:[/] {escape(sentence)}", soft_wrap=True)
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         print(f"attncheck {attnref.__version__}")
@@ -176,6 +181,7 @@ def options_of_all(
 * `attncheck run my.py:attention --dtype F32`
 * `attncheck run torch.nn.functional:scaled_dot_product_attention --accepts scale`
 * `attncheck run my.py:attention --waivers waivers.toml`
+* `attncheck run my.py:attention --python other/bin/python --memory 4 --timeout 10`
 """
 )
 def run(
@@ -200,6 +206,19 @@ def run(
     timeout: Annotated[
         float | None,
         typer.Option(help="Seconds that one case may take; 60 by default."),
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="GiB that a worker may hold; its share of the machine's by default."
+        ),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            help="Run the subject with this interpreter, whose environment has NumPy, "
+            "safetensors, ml-dtypes and what the subject needs."
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
@@ -237,6 +256,8 @@ def run(
             accepts=accepts,
             waivers=waivers,
             timeout=timeout,
+            memory=memory,
+            python=python,
         )
         if not asked.subject:
             raise UsageError(
@@ -254,7 +275,7 @@ def run(
             folder = place / name if len(asked.subject) > 1 else place
             with Ahead(judging, chosen) as ahead:
                 _collect(target, chosen, folder, asked, resume, jobs, ahead)
-            folders.append(Folder.read(folder))
+            folders.append(Folder.read(folder, chosen))
         targets_of = asked if shrinks else None
         report = _report(judging, folders, asked.profile, waived, targets_of)
         _hint(report, asked)
@@ -455,7 +476,7 @@ def _waivers(asked: Settings) -> list[Waiver]:
     waivers = [] if asked.waivers is None else read(asked.waivers)
     for waiver in unmatched(waivers):
         said = f"{asked.waivers}: no case matches {waiver.case!r}"
-        errors.print(f"[yellow]attncheck:[/] {escape(said)}", soft_wrap=True)
+        _note(said)
     return waivers
 
 
@@ -502,9 +523,10 @@ def _collect(
             options=asked.options,
             model=any(case.id.startswith("real/") for case in chosen),
             resume=resume,
-            timeout=asked.timeout,
             jobs=jobs,
             loaded=loaded,
+            notice=_note,
+            **asked.workers,
             progress=lambda done: progress.update(task, completed=done),
         )
 
@@ -542,7 +564,7 @@ def _hint(report: dict[str, Any], asked: Settings) -> None:
         with suppress(SubjectError):  # of a `Subject` without a function, say
             found = _fingerprint(target, asked.framework, {}, asked.timeout)
             if hint := axes_moved(found, target):
-                errors.print(f"[yellow]attncheck:[/] {escape(hint)}", soft_wrap=True)
+                _note(hint)
 
 
 def _print(
@@ -586,8 +608,8 @@ def _shrunk(run: Run, target: str, judging: Judge, asked: Settings) -> Run:
     def judged(cases: Sequence[Case]) -> dict[str, Evidence]:
         with tempfile.TemporaryDirectory(prefix="attncheck-") as place:
             options, path = asked.options, Path(place)
-            collect(target, cases, path, options=options, timeout=asked.timeout)
-            folder = Folder.read(path)
+            collect(target, cases, path, options=options, **asked.workers)
+            folder = Folder.read(path, cases)
             verdicts = [judging.verdict(case, folder, profile) for case in cases]
             known = judging.evidence(verdicts, folder, profile)
             return {one.case.id: one for one in known}

@@ -6,14 +6,20 @@ compiles for them once.  A case at which a worker is lost gets a result that say
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from attncheck.case import Case
-from attncheck.crew import Crew, Lost
-from attncheck.exchange import Result, result_record, write_cases
+from attncheck.crew import Crew, Limits, Lost
+from attncheck.exchange import CASES, Result, result_record, rewrite_cases, write_cases
+from attncheck.interpreter import lent_to
 from attncheck.journal import Journal
+from attncheck.lines import ExchangeError
+from attncheck.records import RESULT, Key, check
 from attncheck.worker import MODEL_TASK
 
 WORTH_A_WORKER = 50
@@ -21,6 +27,9 @@ WORTH_A_WORKER = 50
 
 MOST_WORKERS = 4
 """Every one holds the subject's framework in memory, and a share of its device."""
+
+LOCK = "lock"
+"""The file that a run holds while it is in the folder."""
 
 
 def collect(
@@ -32,8 +41,11 @@ def collect(
     model: bool = False,
     resume: bool = False,
     timeout: float = 60.0,
+    memory: float | None = None,
+    python: str | None = None,
     jobs: int | None = None,
     loaded: Callable[[Mapping[str, Any]], None] = lambda subject: None,
+    notice: Callable[[str], None] = lambda sentence: None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Leaves the results of `target` on `cases` in `folder`, beside the cases.
@@ -45,46 +57,103 @@ def collect(
             attention.
         resume: keep what the same subject had finished in this folder.
         timeout: seconds that one case may take, or the import of the subject.
+        memory: GiB that a worker may hold; by default its share of the machine's, if
+            the judge has one as well.
+        python: the interpreter that runs the subject; by default the judge's own.
         jobs: how many workers run side by side, one of which runs the cases in order;
             by default one a processor, but at most `MOST_WORKERS`, and no more than
             the cases are worth.
         loaded: called once, with what the subject says of itself.
+        notice: called with a sentence, where results are not kept that could be.
         progress: called with the number of finished cases, often; what it raises ends
             the run.
 
     Raises:
-        SubjectError: the target cannot be judged.
-        ExchangeError: the folder holds somebody else's files.
+        SubjectError: the target cannot be judged, or the interpreter not be used.
+        ExchangeError: the folder holds somebody else's files, or another run is in it.
     """
     folder = folder.resolve()  # a subject may change the directory
     folder.mkdir(parents=True, exist_ok=True)
-    write_cases(folder, cases)
-    command = [sys.executable, "-m", "attncheck.worker", str(folder), target]
+    python, jobs = python or sys.executable, jobs or _worthwhile(len(cases))
+    command = [python, "-m", "attncheck.worker", str(folder), target]
     command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
-    jobs = jobs or _worthwhile(len(cases))
-    journal = Journal(folder, cases)
-    with Crew(command, jobs, timeout) as crew:
-        while not crew.hello:
-            list(crew.attend())
-            progress(0)
-        subject, lacking = crew.hello["subject"], crew.hello["lacking"]
-        loaded(subject)
-        journal.begin(subject if resume else None)
-        for place in journal.left():
-            if why := lacking[place]:
-                journal.add(_record(subject, cases[place], "not applicable", why))
-        groups = [[MODEL_TASK]] if model else []
-        crew.lay_out(groups + _grouped(cases, journal.left(), jobs))
-        while not crew.is_done:
-            for task, answer in crew.attend():
-                if task == MODEL_TASK:
-                    continue
-                if isinstance(answer, Lost):
-                    answer = _record(subject, cases[int(task)], *answer)
-                journal.add(answer)
-            progress(len(journal))
-    if jobs > 1:  # they did not come in order
-        journal.settle()
+    limits = Limits.of(timeout, memory, size=jobs)
+    with _alone_in(folder), lent_to(python) as environment:
+        files, journal = _CaseFiles(folder, cases), Journal(folder, cases)
+        files.write()
+        with Crew(command, jobs, limits, environment, files.mend) as crew:
+            while not crew.hello:
+                list(crew.attend())
+                progress(0)
+            subject, lacking = crew.hello["subject"], crew.hello["lacking"]
+            loaded(subject)
+            if changed := journal.begin(subject if resume else None):
+                notice(changed)
+            for place in journal.left():
+                if why := lacking[place]:
+                    journal.add(_record(subject, cases[place], "not applicable", why))
+            groups = [[MODEL_TASK]] if model else []
+            crew.lay_out(groups + _grouped(cases, journal.left(), jobs))
+            while not crew.is_done:
+                for task, answer in crew.attend():
+                    if task != MODEL_TASK:
+                        journal.add(_answered(subject, cases[int(task)], answer))
+                progress(len(journal))
+        journal.settle(in_order=jobs > 1)  # side by side, they came in another one
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder.
+
+    Raises:
+        ExchangeError: one is there.
+    """
+    try:
+        with FileLock(folder / LOCK, blocking=False):
+            yield
+    except Timeout as error:
+        raise ExchangeError(
+            f"another run is in {folder}: wait for its end, or choose another folder"
+        ) from error
+
+
+class _CaseFiles:
+    """The files of the cases, which a subject may destroy."""
+
+    def __init__(self, folder: Path, cases: Sequence[Case]) -> None:
+        self._folder, self._cases = folder, cases
+        self._state: frozenset[tuple] = frozenset()
+
+    def write(self) -> None:
+        """Writes them, where no others are."""
+        write_cases(self._folder, self._cases)
+        self._state = self._look()
+
+    def mend(self) -> None:
+        """Writes them anew where they are not as they were written."""
+        if self._look() != self._state:
+            rewrite_cases(self._folder, self._cases)
+            self._state = self._look()
+
+    def _look(self) -> frozenset[tuple]:
+        """Name, size and time of the last change of every file."""
+        paths = [self._folder / CASES, *(self._folder / "cases").glob("*")]
+        stats = [(path.name, path.stat()) for path in paths if path.exists()]
+        return frozenset((name, x.st_size, x.st_mtime_ns) for name, x in stats)
+
+
+def _answered(
+    subject: Mapping[str, Any], case: Case, answer: Mapping[str, Any] | Lost
+) -> Mapping[str, Any]:
+    """The record of what came of a case."""
+    if isinstance(answer, Lost):
+        return _record(subject, case, *answer)
+    try:
+        check(answer, {**RESULT, "id": Key(case.id.__eq__, case.id)})
+    except ValueError as error:
+        return _record(subject, case, "crash", f"no result was answered: {error}")
+    return answer
 
 
 def _record(

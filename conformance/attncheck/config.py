@@ -30,6 +30,8 @@ KEYS: Mapping[str, str] = {
     "accepts": TEXT,
     "waivers": TEXT,
     "timeout": NUMBER,
+    "memory": NUMBER,
+    "python": TEXT,
 }
 """The keys of the table, named as the options of the doors, and what each is."""
 
@@ -59,6 +61,10 @@ class Settings:
     waivers: Path | None = None
     timeout: float = 60.0
     """Seconds that one case may take."""
+    memory: float | None = None
+    """GiB that a worker may hold; None: its share of the machine's."""
+    python: str | None = None
+    """The interpreter that runs the subject; None: the judge's own."""
 
     def __post_init__(self) -> None:
         _check("set", SETS, self.set)
@@ -67,11 +73,19 @@ class Settings:
         _check("framework", frameworks.NAMES, self.framework)
         if not 0 < self.timeout < float("inf"):
             raise ConfigError(f"timeout is a number of seconds, not {self.timeout:g}")
+        if self.memory is not None and not 0 < self.memory < float("inf"):
+            raise ConfigError(f"memory is a number of GiB, not {self.memory:g}")
 
     @property
     def options(self) -> dict[str, str | None]:
         """The keyword arguments of `attncheck.target.load`."""
         names = ("framework", "accepts", "profile")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def workers(self) -> dict[str, Any]:
+        """The keyword arguments of `attncheck.collect.collect` about its processes."""
+        names = ("timeout", "memory", "python")
         return {name: getattr(self, name) for name in names}
 
 
@@ -129,6 +143,8 @@ def _read(path: Path, table: Any, folder: Path) -> Settings:
             said["subject"] = tuple(_from(folder, path, x) for x in said["subject"])
         if "waivers" in said:
             said["waivers"] = path.parent / said["waivers"]
+        if os.sep in said.get("python", ""):  # else a name that PATH knows
+            said["python"] = str(path.parent / said["python"])
         return Settings(**said)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error

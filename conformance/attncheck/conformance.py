@@ -121,7 +121,7 @@ class SubjectCases(pytest.Collector):
             [case for case in self.chosen if case.id in needed],
             folder(self.config) / self._place,
             options=self.asked.options,
-            timeout=self.asked.timeout,
+            workers=self.asked.workers,
             portions=PORTIONS * workers if workers else 1,
         )
 

@@ -10,18 +10,23 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from attncheck.lines import Line
+import psutil
+
+from attncheck.lines import ExchangeError, Line
 from attncheck.serving import EXIT_SUBJECT
 from attncheck.subject import SubjectError
 
 PATIENCE = 5
 """So many processes lost in a row, and the remaining tasks are not done."""
 
-POLL_SECONDS = 0.01
+POLL_SECONDS, WEIGH_SECONDS = 0.01, 0.1
+"""How often processes are looked at, and their memory."""
+
+GIB = 2**30
 
 ENVIRONMENT = {
     # Threads that wait for work leave the processors to those that have some.
@@ -43,20 +48,46 @@ class Lost(NamedTuple):
     message: str
 
 
+class Limits(NamedTuple):
+    """What a process may take."""
+
+    seconds: float
+    """For a task, or for its start."""
+    memory: int
+    """Bytes that are resident at once, of the process and those that it started."""
+
+    @classmethod
+    def of(cls, seconds: float, gib: float | None = None, *, size: int = 1) -> "Limits":
+        """Those of each of `size` processes; by default as much memory as is the
+        judge's, of all that the machine has."""
+        share = psutil.virtual_memory().total / (size + 1)
+        return cls(seconds, int(share if gib is None else gib * GIB))
+
+
 class Crew:
     """Processes that do tasks; leaving its context ends them all.
 
     Args:
         command: what starts one of them.
         size: how many there are at once.
-        timeout: seconds that a task may take, or the start of a process.
+        limits: of each of them.
+        environment: variables beside those of this process.
+        mend: called before a process is started in place of a lost one.
     """
 
-    def __init__(self, command: Sequence[str], size: int, timeout: float) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        size: int,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+        mend: Callable[[], None] = lambda: None,
+    ) -> None:
         self.hello: Answer = {}
         """What the first that had started said; nothing before."""
-        self._command, self._timeout = command, timeout
-        self._processes = [_Process(command) for _ in range(size)]
+        self._environment = {**ENVIRONMENT, **os.environ, **(environment or {})}
+        self._command, self._limits, self._mend = command, limits, mend
+        self._processes = [self._process() for _ in range(size)]
         self._groups: Iterator[Sequence[str]] = iter(())
         self._is_laid_out = False
         self._returned: list[Sequence[str]] = []
@@ -86,15 +117,14 @@ class Crew:
         """
         time.sleep(POLL_SECONDS)
         for process in list(self._processes):
-            has_ended = process.has_ended  # before the answers: they are then complete
             for task, answer in process.answers():
                 if task is None:
                     self.hello = self.hello or answer
                 else:
                     self._lost = 0
                     yield task, answer
-            if has_ended or process.seconds > self._timeout:
-                yield from self._lose(process)
+            if lost := process.lost(self._limits):
+                yield from self._lose(process, lost)
             elif process.is_idle and self._is_laid_out:
                 self._give(process)
 
@@ -109,9 +139,8 @@ class Crew:
         """What is to be done next; nothing where nothing is left."""
         return self._returned.pop() if self._returned else next(self._groups, ())
 
-    def _lose(self, process: "_Process") -> Iterator[tuple[str, Lost]]:
+    def _lose(self, process: "_Process", lost: Lost) -> Iterator[tuple[str, Lost]]:
         self._end(process)
-        lost = process.ending(self._timeout)
         if not process.has_started:
             raise SubjectError(process.why_not_started(lost))
         self._lost += 1
@@ -120,7 +149,8 @@ class Crew:
         if self._lost < PATIENCE:
             if left := process.tasks or self._next():
                 self._returned.append(left)
-                self._processes.append(_Process(self._command))
+                self._mend()
+                self._processes.append(self._process())
             return
         self._returned.append(process.tasks)
         for other in list(self._processes):
@@ -130,6 +160,9 @@ class Crew:
         for group in (*self._returned, *self._groups):
             yield from ((task, Lost("crash", why)) for task in group)
 
+    def _process(self) -> "_Process":
+        return _Process(self._command, self._environment)
+
     def _end(self, process: "_Process") -> None:
         process.end()
         self._processes.remove(process)
@@ -138,21 +171,23 @@ class Crew:
 class _Process:
     """One of them, as it looks from outside."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         # Files without a name: what was said can be read whatever a task does to the
         # folder, and whatever process it leaves behind.
         self._answers = tempfile.TemporaryFile()  # noqa: SIM115
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
-        self._popen = subprocess.Popen(
+        self._popen = psutil.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=self._answers,
             stderr=self._log,
-            env=ENVIRONMENT | os.environ,
+            env=environment,
+            start_new_session=True,  # so that what it starts can be ended with it
         )
         self._read = 0
-        self._since = time.monotonic()
-        self._in_time = True
+        self._since = self._weighed = time.monotonic()
+        self._code: int | None = None
+        self._is_forged = False
         self._last_words = ""
         self.has_started = False
         self.tasks: deque[str] = deque()
@@ -163,21 +198,10 @@ class _Process:
         """Whether it waits for tasks."""
         return self.has_started and not self.tasks
 
-    @property
-    def seconds(self) -> float:
-        """For how long it has not said what it should."""
-        return 0.0 if self.is_idle else time.monotonic() - self._since
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process is no more."""
-        return self._popen.poll() is not None
-
     def give(self, tasks: Sequence[str]) -> None:
         """Gives it something to do."""
         self.tasks.extend(tasks)
         self._since = time.monotonic()
-        assert self._popen.stdin is not None
         with suppress(BrokenPipeError):  # it is lost, which will be seen
             self._popen.stdin.write("".join(f"{task}\n" for task in tasks).encode())
             self._popen.stdin.flush()
@@ -187,20 +211,50 @@ class _Process:
 
         The first thing that it says is of no task.
         """
+        self._code = self._popen.poll()  # first: what was said is then all
         file = self._answers.fileno()
         said = os.pread(file, os.fstat(file).st_size - self._read, self._read)
         whole, end, _ = said.rpartition(b"\n")
         self._read += len(whole + end)
         for text in whole.split(b"\n") if end else ():
-            task = self.tasks.popleft() if self.has_started else None
-            self.has_started = True
-            self._since = time.monotonic()
-            yield task, Line("an answer", text).record()
+            at = next(iter(self.tasks), "") if self.has_started else None
+            if (answer := _answer(text, at)) is None:
+                self._is_forged = True
+                return
+            if self.has_started:
+                self.tasks.popleft()
+            self.has_started, self._since = True, time.monotonic()
+            yield at, answer
+
+    def lost(self, limits: Limits) -> Lost | None:
+        """How it was lost by its last answer, or None where it was not."""
+        if self._code is not None:
+            return Lost("crash", _ending(self._code))
+        if self._is_forged:
+            return Lost("crash", "the subject answered in the worker's place")
+        now = time.monotonic()
+        if not self.is_idle and now - self._since > limits.seconds:
+            return Lost("timeout", f"no result within {limits.seconds:g} s")
+        if now - self._weighed < WEIGH_SECONDS:
+            return None
+        self._weighed, held = now, self._resident()
+        if held <= limits.memory:
+            return None
+        sizes = f"{held / GIB:.2g} of {limits.memory / GIB:.2g} GiB of memory"
+        return Lost("crash", f"the process held {sizes}")
+
+    def _resident(self) -> int:
+        """Bytes of the process, and of those that it started."""
+        used = 0
+        with suppress(psutil.Error):  # they come and go
+            for process in (self._popen, *self._popen.children(recursive=True)):
+                used += process.memory_info().rss
+        return used
 
     def end(self) -> None:
-        """Ends the process, if it has not ended by itself."""
-        self._in_time = self.has_ended
-        self._popen.kill()
+        """Ends the process, and those that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.communicate()
         self._log.seek(0)
         log = self._log.read().decode(errors="replace")
@@ -208,19 +262,26 @@ class _Process:
         self._log.close()
         self._answers.close()
 
-    def ending(self, timeout: float) -> Lost:
-        """How it was lost."""
-        code = self._popen.returncode
-        if not self._in_time:
-            return Lost("timeout", f"no result within {timeout:g} s")
-        if code < 0:
-            name = signal.Signals(-code).name
-            return Lost("crash", f"the process was ended by {name}")
-        return Lost("crash", f"the process ended itself with exit status {code}")
-
     def why_not_started(self, lost: Lost) -> str:
         """One sentence: its own last one, or how it was lost."""
         if self._popen.returncode == EXIT_SUBJECT:
             return self._last_words
         said = self._last_words
         return f"while importing it, {lost.message}; it last said: {said!r}"
+
+
+def _answer(text: bytes, task: str | None) -> Answer | None:
+    """The answer to a task that a line holds; None where it is none."""
+    try:
+        said = Line("an answer", text).record()
+    except ExchangeError:
+        return None
+    answer = said.get("answer")
+    return answer if said.get("task") == task and isinstance(answer, dict) else None
+
+
+def _ending(code: int) -> str:
+    """How a process ended by itself."""
+    if code < 0:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    return f"the process ended itself with exit status {code}"

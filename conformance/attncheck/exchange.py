@@ -24,7 +24,6 @@ from attncheck.lines import (
     Line,
     clean,
     naming,
-    plain,
     read,
     shown,
     written,
@@ -87,6 +86,11 @@ def write_cases(folder: Path, cases: Iterable[Case]) -> None:
         ExchangeError: the folder holds files of these names that are somebody else's.
     """
     _check_ours(folder)
+    rewrite_cases(folder, cases)
+
+
+def rewrite_cases(folder: Path, cases: Iterable[Case]) -> None:
+    """Writes `cases.jsonl` and the arrays of every case, whatever is there."""
     lines = []
     for case in cases:
         file = f"cases/{_file_name(case.id)}"
@@ -144,11 +148,12 @@ def result_record(result: Result) -> dict[str, Any]:
     }
 
 
-def append_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Adds the line of a result."""
+def append_record(folder: Path, record: Mapping[str, Any]) -> int:
+    """Adds the line of a result; how many bytes it has."""
     # What a subject says may hold halves of characters, which no file can.
-    with (folder / RESULTS).open("a", encoding="utf-8", errors="replace") as lines:
-        lines.write(written(record) + "\n")
+    line = (written(record) + "\n").encode(errors="replace")
+    with (folder / RESULTS).open("ab") as lines:
+        return lines.write(line)
 
 
 def read_results(folder: Path, cases: Iterable[Case] | None = None) -> Results:
@@ -239,20 +244,15 @@ def read_result(folder: Path, line: Line, case: Case) -> Result:
     return _result(folder, line.place, record, case)
 
 
-def finished_records(
-    folder: Path, subject: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """The records of what a subject had finished, if it can be read."""
+def finished_records(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records of what subjects had finished and what can be read."""
     for line in _result_lines(folder) if (folder / RESULTS).exists() else ():
         with suppress(ExchangeError):
             record = line.record()
             with naming(line.place):
                 check(record, RESULT)
-            if (
-                record.get("subject") == plain(subject)
-                and record["status"] in FINISHED
-                and _result(folder, "", record).status != NOT_JUDGED
-            ):
+            is_finished = record["status"] in FINISHED
+            if is_finished and _result(folder, "", record).status != NOT_JUDGED:
                 yield record
 
 

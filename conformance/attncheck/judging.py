@@ -58,16 +58,19 @@ class Folder:
     """One sentence for each line of results that is of no case."""
 
     @classmethod
-    def read(cls, path: Path) -> "Folder":
+    def read(cls, path: Path, cases: Sequence[Case] | None = None) -> "Folder":
         """Reads a folder.
 
         A result that is damaged, or of another subject than most, is not judged.
+
+        Args:
+            cases: where they are known already, and not read.
 
         Raises:
             ExchangeError: it holds no cases or no results, or damaged cases, or results
                 of a subject that claims a profile that is not known.
         """
-        cases = read_cases(path)
+        cases = read_cases(path) if cases is None else cases
         results = read_results(path, cases)
         embedding, why = _embedding(path)
         damage = (*results.damage, *why)

@@ -24,13 +24,15 @@ OPTIONS = {
     "accepts": "keywords it takes, where no signature says, as in mask,scale",
     "waivers": "TOML file of failures that are expected, each with its reason",
     "timeout": "seconds that one case may take",
+    "memory": "GiB that a process of the subject may hold",
+    "python": "run the subject with this interpreter",
 }
 """Option without its `--attn-` → what it does."""
 
 SEVERAL = ("subject", "dtype")
 """Options that may be given again."""
 
-TYPES = {"timeout": float, "waivers": Path}
+TYPES = {"timeout": float, "memory": float, "waivers": Path}
 
 CONFORMANCE = Path(__file__).with_name("conformance.py")
 """The file that stands for the cases, so that pytest's own selection works on them."""

@@ -1,11 +1,14 @@
 """A process that does tasks: what it says to the one that started it, and how.
 
 The first line on stdout says what the process is there for.  Every line on stdin is
-then a task, and is answered by a line on stdout.  What a task does to its process stays
-in this one: whoever started it (`attncheck.crew`) sees which task has no answer.
+then a task, and is answered by a line on stdout, which repeats it.  What a task does to
+its process stays in this one: whoever started it (`attncheck.crew`) sees which task has
+no answer.
 """
 
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +21,9 @@ from attncheck.subject import SubjectError
 EXIT_SUBJECT = 78
 """Exit status when the target is no subject; the last line of stderr says why."""
 
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: the signal that comes when the parent ends."""
+
 Answer = Mapping[str, Any]
 Start = Callable[[], tuple[Answer, Callable[[str], Answer]]]
 """Makes what is said first, and what does a task."""
@@ -25,16 +31,16 @@ Start = Callable[[], tuple[Answer, Callable[[str], Answer]]]
 
 def serve(start: Start) -> int:
     """Starts, and does every task that is asked for; the exit status of the process."""
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    _end_with_parent()
     tasks, answers = _own_streams()
     try:
         hello, do = start()
     except SubjectError as error:
         print(*str(error).split("\n"), file=sys.stderr)  # one line
         return EXIT_SUBJECT
-    _say(answers, hello)
-    for task in tasks:
-        _say(answers, do(task.rstrip("\n")))
+    _say(answers, None, hello)
+    for task in (line.rstrip("\n") for line in tasks):
+        _say(answers, task, do(task))
     return 0
 
 
@@ -54,13 +60,20 @@ def _own_streams() -> tuple[TextIO, TextIO]:
     )
 
 
-def _say(answers: TextIO, answer: Answer) -> None:
-    answers.write(written(answer) + "\n")
+def _say(answers: TextIO, task: str | None, answer: Answer) -> None:
+    answers.write(written({"task": task, "answer": answer}) + "\n")
     answers.flush()
 
 
-def _end_with(parent: int) -> None:
-    """Ends this process soon after the one that started it and waits for it."""
+def _end_with_parent() -> None:
+    """Has this process ended soon after the one that started it and waits for it."""
+    parent = os.getppid()
+    if sys.platform == "linux":  # also where a task never gives the GIL back
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

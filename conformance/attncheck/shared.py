@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -35,7 +35,7 @@ class SharedResults:
         target: what `attncheck.target.load` takes.
         folder: the same for all who share, and nobody else's.
         options: keyword arguments of `load`.
-        timeout: seconds that one case may take.
+        workers: arguments of `collect` about its processes.
         portions: how many workers may run at once; the same for all who share.
     """
 
@@ -46,10 +46,10 @@ class SharedResults:
         folder: Path,
         *,
         options: Mapping[str, str | None],
-        timeout: float,
+        workers: Mapping[str, Any],
         portions: int = 1,
     ) -> None:
-        run = partial(collect, target, options=options, timeout=timeout, jobs=1)
+        run = partial(collect, target, options=options, jobs=1, **workers)
         size = -(-len(cases) // portions)
         self._portions = [
             _Portion(cases[first : first + size], folder / str(first), run)

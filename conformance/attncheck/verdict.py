@@ -227,7 +227,7 @@ def judge(
         if name in case.wants
     )
     statuses = {finding.status for finding in findings}
-    status, message = "fail" if "fail" in statuses else "pass", ""
+    status, message = "fail" if "fail" in statuses else "pass", result.message
     if statuses == {"not judged"}:
         status, message = "not judged", "the result holds nothing that the case wants"
     return Verdict(case, status, message, findings, result.seconds)

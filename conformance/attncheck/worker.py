@@ -7,11 +7,13 @@ process of `attncheck.serving`.  A task is the place of a case in `cases.jsonl`,
 
 import argparse
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +21,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from attncheck import frameworks, minilm
+from attncheck import frameworks
 from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
 from attncheck.exchange import MODEL, Result, read_cases, write_arrays, write_result
 from attncheck.serving import Answer, serve
+from attncheck.sources import digest
 from attncheck.subject import Subject, lacking, options
 from attncheck.target import load
 
@@ -49,7 +52,7 @@ def start(folder: Path, target: str, **given: Any) -> tuple[Answer, "Job"]:
     """
     folder = folder.resolve()  # a subject may change the directory
     subject = load(target, **given)
-    described = subject.describe()
+    described = {**subject.describe(), "source": digest(target)}
     job = Job(folder, subject, described)
     return {"subject": described, "lacking": job.lacking}, job
 
@@ -85,6 +88,10 @@ class Job:
     def _run_model(self) -> None:
         if self._subject.multi_head is None:
             return
+        from attncheck import minilm
+
+        if minilm.available():  # where the judge has it, and this Python does not
+            return
         # Of no sentence, it agrees with nothing: if the process ends in the model, or
         # the subject raises, this is what is left.
         path = self._folder / MODEL
@@ -103,6 +110,8 @@ def run_case(subject: Subject, case: Case, described: Mapping[str, Any]) -> Resu
 
 def embed_with(subject: Subject) -> np.ndarray:
     """The real model's sentence embeddings, `b c`, with the subject's attention."""
+    from attncheck import minilm  # which needs more packages than a case does
+
     framework = frameworks.adapter(subject.framework)
     multi_head = subject.multi_head
     assert multi_head is not None
@@ -122,11 +131,13 @@ def _attempt(subject: Subject, case: Case) -> tuple[str, str, dict[str, np.ndarr
     if reason:
         return "not applicable", reason, {}
     framework = frameworks.adapter(subject.framework)
+    before = set(threading.enumerate())
     try:
         with framework.precision(case.dtype):
             if case.compiled:
                 subject = through_compiler(subject, framework)
-            return "done", "", _compute(subject, case, framework)
+            arrays = _compute(subject, case, framework)
+            return "done", _left_running(before), arrays
     except NotImplementedError as error:
         return "refused", str(error) or "NotImplementedError", {}
     except (Exception, SystemExit) as error:
@@ -134,6 +145,12 @@ def _attempt(subject: Subject, case: Case) -> tuple[str, str, dict[str, np.ndarr
         if case.compiled:  # whether it should be is not for the spec to say
             return "not applicable", f"cannot be compiled: {message}", {}
         return "error", message, {}
+
+
+def _left_running(before: Set[threading.Thread]) -> str:
+    """Threads of Python's that a case began and did not end; nothing where none."""
+    names = [thread.name for thread in threading.enumerate() if thread not in before]
+    return f"left threads running: {', '.join(sorted(names))}" if names else ""
 
 
 def through_compiler(subject: Subject, framework: ModuleType) -> Subject:
@@ -153,20 +170,65 @@ def _compute(
         results = _multi_head(subject, inputs, keywords)
     else:
         results = _forward(subject, inputs, keywords)
-        if set(case.wants) & set(GRADIENTS) and "d_out" in inputs:
-            results |= _gradients(subject, inputs, keywords, framework)
+    with _reading_results():
+        _check_arrays(results, inputs, subject.framework, framework)
+        _check_owned(results, inputs, framework)
+    if set(case.wants) & set(GRADIENTS) and "d_out" in inputs:
+        gradients = _gradients(subject, inputs, keywords, framework)
+        with _reading_results():
+            _check_arrays(gradients, inputs, subject.framework, framework)
+        results |= gradients
+    with _reading_results():
+        _check_untouched(case, inputs, framework)
+        return {
+            name: np.asarray(framework.to_numpy(results[name]))
+            for name in case.wants
+            if name in results
+        }
+
+
+@contextmanager
+def _reading_results() -> Iterator[None]:
+    """What the framework cannot do with a result is no refusal of the subject's."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise TypeError(f"its results cannot be read: {error}") from error
+
+
+def _check_arrays(
+    results: Mapping[str, Any], inputs: Mapping, of: str, framework: ModuleType
+) -> None:
+    """Refuses what is no array, or is on another device than the arguments.
+
+    Raises:
+        TypeError, ValueError: which result, and what it is.
+    """
+    home = framework.device(next(iter(inputs.values())))
     for name, value in results.items():
         if not framework.is_native(value):
             kind = type(value).__name__
-            raise TypeError(
-                f"`{name}` is a {kind}, not an array of {subject.framework}"
+            raise TypeError(f"`{name}` is a {kind}, not an array of {of}")
+        if (place := framework.device(value)) != home:
+            raise ValueError(f"`{name}` is on {place}, but the arguments are on {home}")
+
+
+def _check_owned(
+    results: Mapping[str, Any], inputs: Mapping, framework: ModuleType
+) -> None:
+    """Refuses a forward result in the memory of an argument.
+
+    Of gradients autodiff itself makes some that are the incoming one.
+
+    Raises:
+        ValueError: which, and of which argument.
+    """
+    for (name, value), (argument, array) in product(results.items(), inputs.items()):
+        if framework.shares_memory(value, array):
+            raise ValueError(
+                f"`{name}` shares its memory with the argument `{argument}`, so that "
+                "whoever changes one changes the other"
             )
-    _check_untouched(case, inputs, framework)
-    return {
-        name: np.asarray(framework.to_numpy(results[name]))
-        for name in case.wants
-        if name in results
-    }
 
 
 def _multi_head(subject: Subject, inputs: dict, keywords: dict) -> dict[str, Any]:

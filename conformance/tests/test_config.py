@@ -31,6 +31,8 @@ framework = "numpy"
 accepts = "mask,scale"
 waivers = "waivers.toml"
 timeout = 5
+memory = 0.5
+python = "env/bin/python"
 """
 
 
@@ -45,8 +47,14 @@ def test_every_key_is_read(table):
         accepts="mask,scale",
         waivers=folder / "waivers.toml",
         timeout=5,
+        memory=0.5,
+        python=str(folder / "env/bin/python"),
     )
     assert all(f"\n{key} = " in ALL for key in KEYS)
+
+
+def test_a_bare_name_of_an_interpreter_is_left_to_the_path(table):
+    assert settings(table("python = 'python3.12'")).python == "python3.12"
 
 
 def test_without_a_table_nothing_is_set(tmp_path):
@@ -92,6 +100,7 @@ WRONG = {
     "timeout = '5'": "timeout is a number, not '5'",
     "timeout = true": "timeout is a number, not True",
     "timeout = 0": "timeout is a number of seconds, not 0",
+    "memory = 0": "memory is a number of GiB, not 0",
     "timeout = nan": "timeout is a number of seconds, not nan",
     "set = 1": "set is a string, not 1",
     "dtype = [1]": "dtype is a string or a list of strings, not [1]",

@@ -47,7 +47,7 @@ def share(tmp_path, calls):
 
     def make(name, portions=2):
         target = f"{tmp_path / 'subject.py'}:{name}"
-        given = {"options": {}, "timeout": 60.0, "portions": portions}
+        given = {"options": {}, "workers": {"timeout": 60.0}, "portions": portions}
         return SharedResults(target, FEW, tmp_path / "shared", **given)
 
     return make

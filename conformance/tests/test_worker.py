@@ -320,7 +320,8 @@ def test_what_a_subject_prints_is_no_answer(tmp_path, target):
     write_cases(tmp_path, [PLAIN])
     ended = process(tmp_path, target("noisy"), "0\n0\n")
     said = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [answer.get("status") for answer in said] == [None, "done", "done"]
+    assert [answer["task"] for answer in said] == [None, "0", "0"]
+    assert [answer["answer"].get("status") for answer in said] == [None, "done", "done"]
     for place in ("on stdout", "from C", "read nothing"):
         assert ended.stderr.count(place) == 2
     assert ended.returncode == 0

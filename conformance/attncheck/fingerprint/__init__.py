@@ -12,7 +12,7 @@ from typing import Any
 
 from attncheck.calling import Calling
 from attncheck.case import DTYPES
-from attncheck.crew import Crew, Lost
+from attncheck.crew import Crew, Limits, Lost
 from attncheck.fingerprint.probes import NAMES, PROBES
 from attncheck.fingerprint.reading import Fingerprint, Reading, reading_of
 from attnref.spec import SPEC
@@ -47,7 +47,7 @@ def fingerprint(
     command += [f"--framework={framework}"] if framework else []
     command += [f"--map={json.dumps(dict(keywords or {}))}"]
     readings: dict[str, Reading] = {}
-    with Crew(command, 1, timeout) as crew:
+    with Crew(command, 1, Limits.of(timeout)) as crew:
         crew.lay_out(_tasks(readings))
         while not crew.is_done:
             for task, answer in crew.attend():

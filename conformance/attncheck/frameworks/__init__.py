@@ -6,6 +6,8 @@ Every module here has the same functions:
   bit, bfloat16 included (as ml-dtypes' type in NumPy).  A framework whose arrays have
   strides keeps those of `array`, and may keep its memory: the caller gives it away;
 * `is_native(value)`: whether a value is one of the framework's arrays;
+* `device(array)`: the device that holds an array, in words;
+* `shares_memory(a, b)`: whether writing into one array would change another one;
 * `vjp(call, arguments, cotangents)`: gradients of `call(*arguments)`, a tuple, by the
   framework's autodiff; None where the framework has none;
 * `compiled(call)`: `call` through the framework's compiler, all of it;

@@ -21,6 +21,16 @@ def is_native(value):
     return isinstance(value, jax.Array)
 
 
+def device(array):
+    """All that hold a part of it."""
+    return ", ".join(sorted(map(str, array.devices())))
+
+
+def shares_memory(a, b):
+    """No one writes into a JAX array."""
+    return False
+
+
 def vjp(call, arguments, cotangents):
     """Gradients of `call(*arguments)`, a tuple, by `jax.vjp`."""
     _, pullback = jax.vjp(lambda *a: tuple(call(*a)), *arguments)

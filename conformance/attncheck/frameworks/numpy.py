@@ -27,6 +27,16 @@ def no_compiler():
     return "numpy has no compiler"
 
 
+def device(array):
+    """All arrays are in one memory."""
+    return "the CPU"
+
+
+def shares_memory(a, b):
+    """Whether their spans of memory overlap."""
+    return np.may_share_memory(a, b)
+
+
 def precision(dtype):
     """NumPy computes in the types it is given."""
     return nullcontext()

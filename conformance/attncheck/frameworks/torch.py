@@ -45,6 +45,17 @@ def is_native(value):
     return isinstance(value, torch.Tensor)
 
 
+def device(array):
+    """Type and number."""
+    return str(array.device)
+
+
+def shares_memory(a, b):
+    """Whether they are views of one storage, however far apart."""
+    first, second = (x.untyped_storage().data_ptr() for x in (a, b))
+    return first == second != 0
+
+
 def vjp(call, arguments, cotangents):
     """Gradients of `call(*arguments)`, a tuple, by `torch.autograd.grad`."""
     arguments = [a.detach().requires_grad_() for a in arguments]
