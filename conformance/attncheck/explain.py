@@ -259,7 +259,8 @@ def _several(
         before = [cause.variant for cause in causes]
         done = [one for one in failing if one.case.id in _covered(causes)]
         left = [one for one in failing if one.case.id not in _covered(causes)]
-        some = [v for v in candidates if _explained(left[:FEW], [*before, v])]
+        new = [v for v in candidates if v.name not in {old.name for old in before}]
+        some = [v for v in new if _explained(left[:FEW], [*before, v])]
         explained = {v: _explained(left[:SEVERAL], [*before, v]) for v in some}
         best = sorted(some, key=lambda v: len(explained[v]), reverse=True)
         # What was explained must still be.
