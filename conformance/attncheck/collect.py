@@ -178,6 +178,7 @@ def _grouped(
     groups: dict[tuple, list[str]] = {}
     for place in places:
         case = cases[place]
-        alike = (case.accumulation, *case.sizes.items()) if jobs > 1 else ()
+        sizes = (case.sizes[axis] for axis in "bnhgijde")
+        alike = (case.accumulation, *sizes) if jobs > 1 else ()
         groups.setdefault(alike, []).append(str(place))
     return sorted(groups.values(), key=len, reverse=True)
