@@ -2,6 +2,7 @@
 
 Files are named by the hash of the case and lie in a folder named by the hash of the
 code that derives them, so that nothing is ever read that today's code would not write.
+Beside them lies what JAX compiles, which checks for itself that it is of today's code.
 The environment variable ATTNCHECK_CACHE names another place; empty, it switches the
 cache off.
 """
@@ -25,8 +26,11 @@ from attncheck.budget import Budget
 from attncheck.definition import Expected
 from attncheck.exchange import ExchangeError, read_arrays, write_arrays
 
-_FOLDER = re.compile(r"[0-9a-f]{16}")
-_FILE = re.compile(r"[0-9a-f]{64}(-[\w+-]+)?\.(safetensors|\d+)")
+_OURS = re.compile(
+    r"[0-9a-f]{16}/[0-9a-f]{64}(-[\w+-]+)?\.(safetensors|\d+)"
+    r"|jax/[\w.-]+-[0-9a-f]{64}-cache"
+)
+"""Folder and name of a file that is written here."""
 
 LIMIT = 2**30
 """Bytes; when a run leaves more, the files that were read longest ago go."""
@@ -45,8 +49,8 @@ class Cache:
     @classmethod
     def of_user(cls) -> "Cache":
         """The cache in the user's cache folder, or where ATTNCHECK_CACHE says."""
-        place = os.environ.get("ATTNCHECK_CACHE", str(user_cache_path("attncheck")))
-        return cls(Path(place) / _code_hash() if place else None)
+        place = _place()
+        return cls(place / _code_hash() if place else None)
 
     def expected(self, sha256: str) -> Expected | None:
         """The expected values of a case, if they are kept."""
@@ -123,9 +127,30 @@ class Cache:
         return None if self._folder is None else self._folder / f"{name}.safetensors"
 
 
+def compiled_code() -> dict[str, str]:
+    """The variables with which JAX keeps what it compiles from one process to the next.
+
+    It compiles every operation for every shape, which takes most of a run's time.
+    Whoever has told JAX where to keep code is not told otherwise.
+    """
+    place = _place()
+    if place is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return {}
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(place / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def _place() -> Path | None:
+    place = os.environ.get("ATTNCHECK_CACHE", str(user_cache_path("attncheck")))
+    return Path(place) if place else None
+
+
 def _is_ours(file: Path) -> bool:
-    """Whether this module wrote the file: its name and its folder's are hashes."""
-    return bool(_FOLDER.fullmatch(file.parent.name) and _FILE.fullmatch(file.name))
+    """Whether the file was written for this module, by the shape of its name."""
+    return bool(_OURS.fullmatch(f"{file.parent.name}/{file.name}"))
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from attncheck.cache import compiled_code
 from attncheck.case import Case
 from attncheck.crew import Crew, Limits, Lost
 from attncheck.exchange import CASES, Result, result_record, rewrite_cases, write_cases
@@ -78,7 +79,8 @@ def collect(
     command = [python, "-m", "attncheck.worker", str(folder), target]
     command += [f"--{name}={value}" for name, value in (options or {}).items() if value]
     limits = Limits.of(timeout, memory, size=jobs)
-    with _alone_in(folder), lent_to(python) as environment:
+    with _alone_in(folder), lent_to(python) as found_by:
+        environment = {**compiled_code(), **found_by}
         files, journal = _CaseFiles(folder, cases), Journal(folder, cases)
         files.write()
         with Crew(command, jobs, limits, environment, files.mend) as crew:

@@ -9,7 +9,7 @@ import pytest
 from attncheck import cache as cache_module
 from attncheck import judging
 from attncheck.budget import PROFILES, derive
-from attncheck.cache import Cache
+from attncheck.cache import Cache, compiled_code
 from attncheck.definition import expected
 from attncheck.judging import Judge
 from attncheck.suite import cases
@@ -117,3 +117,32 @@ def test_nobody_elses_files_are_removed(tmp_path, monkeypatch):
     kept.prune()
     assert theirs.read_bytes() == b"weights"
     assert list(kept._folder.iterdir()) == []
+
+
+JAX_FOLDER = "JAX_COMPILATION_CACHE_DIR"
+
+
+def test_what_jax_compiles_is_kept_beside(tmp_path, monkeypatch):
+    monkeypatch.delenv(JAX_FOLDER, raising=False)
+    monkeypatch.setenv("ATTNCHECK_CACHE", str(tmp_path))
+    assert compiled_code()[JAX_FOLDER] == str(tmp_path / "jax")
+    monkeypatch.setenv("ATTNCHECK_CACHE", "")
+    assert compiled_code() == {}
+
+
+def test_who_keeps_what_jax_compiles_elsewhere_is_not_told_otherwise(monkeypatch):
+    monkeypatch.setenv(JAX_FOLDER, "elsewhere")
+    assert compiled_code() == {}
+
+
+def test_what_jax_compiled_goes_too_when_there_is_too_much(tmp_path, monkeypatch):
+    compiled = tmp_path / "jax" / f"jit__where-{'0' * 64}-cache"
+    theirs = tmp_path / "jax" / "model.safetensors"
+    compiled.parent.mkdir()
+    for path in (compiled, theirs):
+        path.write_bytes(b"code")
+    monkeypatch.setattr(cache_module, "LIMIT", 0)
+    kept = Cache(tmp_path / "0123456789abcdef")
+    kept.keep_expected(RANDOM.sha256, expected(RANDOM))
+    kept.prune()
+    assert list(compiled.parent.iterdir()) == [theirs]
