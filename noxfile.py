@@ -156,6 +156,19 @@ def diff(session: nox.Session) -> None:
         session.run(*command, stdout=out, success_codes=[1])  # they do differ
 
 
+@nox.session(default=False)
+def faults(session: nox.Session) -> None:
+    """Run every known mistake past our rule and the usual ones; write the evidence."""
+    install(session, "check", "torch")
+    install_groups(session, "faults", "plot")
+    command = ["python", "conformance/faults/run.py"]
+    if session.posargs:  # a part, which is no evidence
+        session.run(*command, *session.posargs, env=ONE_THREAD)
+        return
+    session.run(*command, f"--out={EVIDENCE / 'faults.json'}", env=ONE_THREAD)
+    session.run("python", "conformance/faults/plot.py")
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and types."""

@@ -1,0 +1,136 @@
+"""Runs every fault past every rule, and says which rule finds which.
+
+    python conformance/faults/run.py [--dtype F32] [--out docs/evidence/faults.json]
+
+A fault is one of attncheck's variants.  Each is run on the cases of the smoke set, on
+the cases that only the full set has, each in its own shape, and on the usual test: one
+square shape, as many key/value heads as query heads, normal numbers, once causal.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from correct import implementations
+from evidence import (
+    OTHER,
+    SMOKE,
+    USUAL,
+    Found,
+    as_text,
+    document,
+    explanations,
+    missed,
+    unexplained,
+)
+from measure import look_again, measure
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rules import OURS
+from table import show
+
+from attncheck.case import DTYPES, Case
+from attncheck.suite import RECIPES, build, cases
+from attncheck.suite.recipe import Recipe, upper_left
+from attncheck.suite.shapes import Shape
+
+SQUARE = Shape(b=2, h=4, g=1, i=128, j=128, d=64, e=64)
+USUAL_RECIPES = (
+    Recipe("usual", (), "The usual test: one square shape.", SQUARE),
+    Recipe("usual-causal", (), "The same, causal.", SQUARE, causal=upper_left),
+)
+
+Task = tuple[Any, Callable, tuple]
+"""A key, a function of `measure`, and its arguments."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status 1 where a survivor is not explained, or a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0],
+        epilog="Example: python conformance/faults/run.py --dtype F32",
+    )
+    parser.add_argument("--dtype", action="append", choices=list(DTYPES))
+    parser.add_argument("--out", type=Path, help="where the evidence goes, as JSON")
+    options = parser.parse_args(argv)
+    if options.out and options.dtype:
+        parser.error("evidence is of all types: give --out or --dtype, not both")
+    dtypes = [name for name in DTYPES if name in (options.dtype or DTYPES)]
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        found = collect(sets(dtypes), progress)
+    report = document(found)
+    show(report)
+    failures = [*unexplained(report, explanations()), *missed(report)]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    if options.out:
+        options.out.write_text(as_text(report), "utf-8")
+    return 1 if failures else 0
+
+
+def sets(dtypes: Sequence[str]) -> dict[str, list[Case]]:
+    """Where cases come from → the cases."""
+    return {
+        USUAL: [c for recipe in USUAL_RECIPES for c in build(recipe, dtypes)],
+        SMOKE: cases("smoke", dtypes),
+        OTHER: [c for r in RECIPES if not r.smoke for c in build(r, dtypes)],
+    }
+
+
+def collect(chosen: dict[str, list[Case]], progress: Progress) -> Found:
+    """All measurements, by as many processes as there are processors."""
+    found = Found(chosen)
+    started = multiprocessing.get_context("spawn")  # torch has threads
+    workers = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(workers, mp_context=started) as pool:
+        for task, add in ((one_by_one, found.add), (together, found.add_together)):
+            tasks = list(task(found))
+            bar = progress.add_task(task.__doc__.rstrip("."), total=len(tasks))
+            for key, result in _results(pool, tasks, progress, bar):
+                add(key, result)
+    return found
+
+
+def one_by_one(found: Found) -> Iterable[Task]:
+    """Faults on single cases."""
+    tasks = [
+        (where, measure, (case,)) for where, some in found.sets.items() for case in some
+    ]
+    return sorted(tasks, key=lambda task: -_size(task[2][0]))
+
+
+def together(found: Found) -> Iterator[Task]:
+    """Faults on all cases together."""
+    for where in (USUAL, SMOKE):
+        for dtype in found.dtypes:
+            some = [case for case in found.sets[where] if case.dtype == dtype]
+            for rule in OURS:
+                names = [*found.unseen(rule, where, dtype), *implementations(dtype)]
+                for name in names:
+                    key = rule.name, where, dtype, name
+                    yield key, look_again, (name, some, rule.looks_at)
+
+
+def _results(
+    pool: ProcessPoolExecutor, tasks: Sequence[Task], progress: Progress, bar: TaskID
+) -> Iterator[tuple[Any, Any]]:
+    """Key and result of every task, as they come."""
+    running = {pool.submit(call, *given): key for key, call, given in tasks}
+    for one in as_completed(running):
+        progress.advance(bar)
+        yield running[one], one.result()
+
+
+def _size(case: Case) -> float:
+    """About how long a case takes: the long ones come first."""
+    return float(np.prod([case.sizes[axis] for axis in "bnijd"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
