@@ -45,14 +45,15 @@ def output(case, *, gain=1.0, truncate=False, cut_weights=False, excess=0.0):
     return rounded
 
 
+def one_sample(seed, dtype="BF16", **fault):
+    case = make_case(seed, dtype)
+    want = expected(case)
+    budget = derive(case, want, PROFILE)
+    return sample(case, want, budget, PROFILE, output(case, **fault))
+
+
 def pooled(seeds, dtype="BF16", **fault):
-    samples = []
-    for seed in seeds:
-        case = make_case(seed, dtype)
-        want = expected(case)
-        got = output(case, **fault)
-        samples.append(sample(case, want, derive(case, want, PROFILE), PROFILE, got))
-    return pool(samples)
+    return pool([one_sample(seed, dtype, **fault) for seed in seeds])
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
@@ -108,6 +109,19 @@ def test_merged_heads_that_are_cut_off_have_a_gain(cut):
     assert found.rows == 8 * 96
     assert found.passes == (not cut)
     assert (found.gain < -found.gain_limit) == cut
+
+
+def test_a_long_case_does_not_excuse_the_gain_of_short_ones():
+    """Each case allows its own γ; of all together their mean, by what they weigh."""
+    small, large = (
+        replace(made, gain=gain)
+        for made, gain in zip(map(one_sample, (0, 1)), (1e-6, 1e-3), strict=True)
+    )
+    large = replace(large, expected=large.expected * 1e-6)
+    found = pool([small, large])
+    assert found.gain_limit - 6 * found.gain_error == pytest.approx(1e-6, rel=1e-3)
+    alike = pool([small, replace(large, gain=1e-6)])
+    assert found.gain == alike.gain
 
 
 def test_weights_that_are_cut_off_while_their_sum_is_not_have_a_gain():

@@ -138,8 +138,7 @@ def pool(samples: Sequence[Sample]) -> Pooled:
     """The statistics of all samples together."""
     squares = _joined([_squares(one) for one in samples])
     rms = float(np.sqrt(squares.mean())) if squares.size else 0.0
-    gain, error = _slope([one for one in samples if one.gain is not None])
-    common = max((one.gain or 0.0 for one in samples), default=0.0)
+    gain, error, common = _slope(samples)
     limit = common + ERRORS * error
     return Pooled(sum(one.rows for one in samples), rms, gain, error, limit)
 
@@ -159,19 +158,31 @@ def _spread(one: Sample) -> np.ndarray:
     return np.where(one.variance > 0, one.variance + one.linear**2, 1.0)
 
 
-def _slope(samples: Sequence[Sample]) -> tuple[float, float]:
-    """β = Σ w e y / Σ w y² and its standard error, rows being the clusters."""
-    weights = [one.expected / _spread(one) for one in samples]
-    pairs = list(zip(weights, samples, strict=True))
-    projection = _joined([(w * one.error).sum(axis=-1) for w, one in pairs])
-    norm = _joined([(w * one.expected).sum(axis=-1) for w, one in pairs])
+def _slope(samples: Sequence[Sample]) -> tuple[float, float, float]:
+    """β = Σ w e y / Σ w y², its standard error, and what it may be at most.
+
+    Rows are the clusters.  β is the mean of those of the samples, weighted by Σ w y²,
+    and so is what their common errors may make of it.
+    """
+    told = [one for one in samples if one.gain is not None]
+    projections, norms = zip(*map(_projected, told), strict=True) if told else ((), ())
+    projection, norm = _joined(projections), _joined(norms)
     total = norm.sum()
     if total == 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     slope = projection.sum() / total
-    residual = projection - slope * norm
-    return float(slope), float(np.sqrt((residual**2).sum()) / total)
+    error = np.sqrt(((projection - slope * norm) ** 2).sum()) / total
+    common = sum(
+        (one.gain or 0.0) * own.sum() for one, own in zip(told, norms, strict=True)
+    )
+    return float(slope), float(error), float(common / total)
 
 
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+def _projected(one: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """Σ w e y and Σ w y² of every row."""
+    weighted = one.expected / _spread(one)
+    return (weighted * one.error).sum(axis=-1), (weighted * one.expected).sum(axis=-1)
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
