@@ -52,6 +52,16 @@ class Cache:
         place = _place()
         return cls(place / _code_hash() if place else None)
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it keeps anything."""
+        return self._folder is not None
+
+    def keeps(self, sha256: str, profile: str) -> bool:
+        """Whether a case's budget under a profile is there, and its expected values."""
+        paths = self._path(sha256), self._path(f"{sha256}-{profile}")
+        return all(path is not None and path.exists() for path in paths)
+
     def expected(self, sha256: str) -> Expected | None:
         """The expected values of a case, if they are kept."""
         arrays = self._read(sha256)

@@ -21,6 +21,7 @@ from rich.table import Column, Table
 import attnref
 from attncheck import frameworks, minilm, schemas
 from attncheck.agreement import agreements, check_model
+from attncheck.ahead import Ahead
 from attncheck.budget import PROFILES
 from attncheck.cache import Cache
 from attncheck.calling import PARTS
@@ -40,7 +41,7 @@ from attncheck.explain import Evidence
 from attncheck.fingerprint import NAMES, Fingerprint
 from attncheck.fingerprint import fingerprint as measure
 from attncheck.hints import axes_moved, looks_misread
-from attncheck.judging import Ahead, Folder, Judge
+from attncheck.judging import Folder, Judge
 from attncheck.report import (
     as_html,
     diff_summary,
@@ -273,7 +274,7 @@ def run(
         for target in asked.subject:
             name = target.replace("/", "-").replace(":", "-")
             folder = place / name if len(asked.subject) > 1 else place
-            with Ahead(judging, chosen) as ahead:
+            with Ahead(judging.cache, jobs) as ahead:
                 _collect(target, chosen, folder, asked, resume, jobs, ahead)
             folders.append(Folder.read(folder, chosen))
         targets_of = asked if shrinks else None
@@ -512,7 +513,7 @@ def _collect(
     ahead: Ahead,
 ) -> None:
     def loaded(subject: Mapping[str, Any]) -> None:
-        ahead.profile = subject["profile"]
+        ahead.begin(folder, chosen, asked.profile or subject["profile"])
 
     with _progress() as progress:
         task = progress.add_task(target, total=len(chosen))
@@ -529,6 +530,7 @@ def _collect(
             **asked.workers,
             progress=lambda done: progress.update(task, completed=done),
         )
+        ahead.wait()
 
 
 def _declared(pairs: Sequence[str] | None) -> dict[str, str]:

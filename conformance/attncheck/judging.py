@@ -2,10 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -279,39 +277,6 @@ class Judge:
                 if _is_countable(case, name, got, getattr(want, name)):
                     given = case, want, derived, PROFILES[profile], got
                     yield case, name, sample(*given, name=name)
-
-
-class Ahead:
-    """Derives what cases must give while a subject is run, in a thread.
-
-    With `profile`, as soon as it is known, their budgets too.
-    """
-
-    def __init__(self, judge: Judge, cases: Sequence[Case]) -> None:
-        self.profile: str | None = None
-        self._judge, self._cases = judge, cases
-        self._is_over = Event()
-        self._thread = Thread(target=self._derive, daemon=True)
-
-    def __enter__(self) -> "Ahead":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _derive(self) -> None:
-        # What goes wrong here goes wrong again where it can be told.
-        with suppress(Exception):
-            for case in self._cases:
-                if self._is_over.is_set():
-                    return
-                self._judge.expected(case)
-            for case in self._cases:
-                if self._is_over.is_set() or self.profile is None:
-                    return
-                self._judge.budget(case, self.profile)
 
 
 def _subject_of(results: Iterable[Result]) -> Mapping[str, Any]:

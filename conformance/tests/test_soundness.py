@@ -49,6 +49,11 @@ def test_a_run_goes_on_with_the_parts_that_have_as_many_seeds(tmp_path):
     assert more["checks"] > first["checks"]
 
 
+def test_of_every_so_many_seeds_a_recipe_gets_one(tmp_path):
+    found = evidence(tmp_path, "--seeds=3", "--every=3", "--recipes=plain")
+    assert (found["seeds"], found["cases"]) == (3, 4)
+
+
 def test_a_pattern_that_no_recipe_has_is_a_usage_error():
     ended = python("run.py", "--framework=numpy", "--recipes=none-*")
     assert ended.returncode == 2
