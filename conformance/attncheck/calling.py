@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import einops
@@ -79,6 +80,8 @@ class Calling:
     """What the function calls its first three parameters."""
     keyword_only: tuple[str, ...] = ()
     """Those of its keywords that cannot be given by position."""
+    full: str = ""
+    """The axes of `b n i j` in which it wants masks and biases full."""
     ignored: tuple[str, ...] = ()
     """Parameters that are not known to mean a part, and stay at their defaults."""
 
@@ -98,8 +101,18 @@ class Calling:
         """The function's own axes → `b n i d`."""
         return einops.rearrange(array, f"{self.layout} -> {self._held('b n i d')}")
 
-    def arrange_logits(self, array: Any) -> Any:
-        """`b n i j` → the axes of a mask or a bias: those that the layout has."""
+    def arrange_logits(self, array: Any, sizes: Sequence[int], xp: ModuleType) -> Any:
+        """`b n i j` → the axes of a mask or a bias: those that the layout has.
+
+        Args:
+            array: each axis full or 1.
+            sizes: of `b n i j`.
+            xp: the framework's module of functions of arrays.
+        """
+        wanted = zip("bnij", sizes, array.shape, strict=True)
+        shape = tuple(size if axis in self.full else had for axis, size, had in wanted)
+        if shape != tuple(array.shape):
+            array = xp.broadcast_to(array, shape)
         held = self._held("b n i j", always="j")
         return einops.rearrange(array, f"{held} -> {held.replace('1 ', '')}")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 import attnref
+from attncheck import board as boards
 from attncheck import frameworks, minilm, schemas
 from attncheck.agreement import agreements, check_model
 from attncheck.ahead import Ahead
@@ -44,8 +46,10 @@ from attncheck.hints import axes_moved, looks_misread
 from attncheck.judging import Folder, Judge
 from attncheck.report import (
     as_html,
+    board_as_html,
     diff_summary,
     fingerprint_summary,
+    print_board,
     print_diff,
     print_fingerprint,
     print_text,
@@ -53,9 +57,10 @@ from attncheck.report import (
 )
 from attncheck.shrink import shrink
 from attncheck.subject import SubjectError
+from attncheck.subjects import LIBRARIES
 from attncheck.suggest import near
 from attncheck.suite import SETS, by_clause, cases
-from attncheck.target import BUILT_IN
+from attncheck.target import ROOMS
 from attncheck.variants import VARIANTS
 from attncheck.verdict import Run
 from attncheck.waivers import Waiver, WaiverError, read, unmatched
@@ -392,6 +397,108 @@ def diff(
 
 
 @app.command(
+    epilog="""Examples:
+
+* `attncheck board --only 'torch:*' --html board.html`
+* `attncheck board a.json b.json --json all.json`
+* `attncheck board --against old.json`
+
+Exit status: 0 the board was made, 2 usage or environment."""
+)
+def board(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Boards of other environments, to show as one; nothing is run then."
+        ),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(help="Only implementations that match, as in 'jax:*'.")
+    ] = "*",
+    set_name: SetOption = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that one case or probe may take.", min=0.1)
+    ] = 60.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep cases and results in this folder.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the results that --out holds.")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="A board to say what changed since.")
+    ] = None,
+    output: FormatOption = Format.text,
+    json_file: JsonOption = None,
+    html_file: HtmlOption = None,
+) -> None:
+    """Measure and judge every library that is installed here, one after the other."""
+    with _usage_errors(), _place(out) as place:
+        if resume and out is None:
+            raise UsageError("--resume goes on in a folder: say which, with --out")
+        _check_places(json_file, html_file)
+        old = None if against is None else boards.read(against)
+        if files:
+            found = boards.merged([boards.read(file) for file in files])
+        else:
+            found = _measured(only, set_name or SETS[0], timeout, place, resume)
+        changed = None if old is None else boards.changes(old, found)
+    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
+    if json_file is not None:
+        json_file.write_text(text + "\n", encoding="utf-8")
+    if html_file is not None:
+        html_file.write_text(board_as_html(found, changed), encoding="utf-8")
+    if output == Format.json:
+        sys.stdout.write(text + "\n")
+    else:
+        print_board(found, Console(highlight=False), changed)
+
+
+def _measured(
+    only: str, set_name: str, timeout: float, place: Path, resume: bool
+) -> dict[str, Any]:
+    """The board of the implementations that match, of those installed here."""
+    names = [name for name in boards.installed() if fnmatchcase(name, only)]
+    if not names:
+        hint = "; `attncheck list` shows what there is" if only != "*" else ""
+        raise UsageError(f"no implementation that matches {only!r} is installed{hint}")
+    judging, rows = Judge(Cache.of_user()), []
+    with _progress() as progress:
+        whole = progress.add_task("implementations", total=len(names))
+        for name in names:
+            one = progress.add_task(name, total=None)
+
+            def show(what: str, done: int, of: int, name=name, one=one) -> None:
+                said = f"{name}: {what}"
+                progress.update(one, description=said, completed=done, total=of)
+
+            rows.append(
+                boards.measure(
+                    name,
+                    place,
+                    set_name=set_name,
+                    timeout=timeout,
+                    judge=judging,
+                    resume=resume,
+                    progress=show,
+                )
+            )
+            progress.remove_task(one)
+            progress.advance(whole)
+            if not errors.is_terminal:
+                _say_row(rows[-1])
+    judging.cache.prune()
+    return boards.board(rows, set(LIBRARIES) - set(boards.installed()))
+
+
+def _say_row(row: Mapping[str, Any]) -> None:
+    """One line on stderr, where no bar is shown."""
+    counts = row.get("counts", {})
+    words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    errors.print(escape(f"{row['name']}: {words or row['why_not']}"), soft_wrap=True)
+
+
+@app.command(
     "list",
     epilog="""Examples:
 
@@ -414,7 +521,10 @@ def list_(
             _list_cases(Settings(set=set_name or SETS[0]).set, clause_name)
         return
     console = Console(highlight=False)
-    console.print("[bold]subjects[/]", *(f"  {name}" for name in BUILT_IN), sep="\n")
+    console.print("[bold]subjects[/]", *(f"  {name}" for name in ROOMS), sep="\n")
+    for name, entry in LIBRARIES.items():
+        missing = f" (not installed: {', '.join(entry.missing)})" * bool(entry.missing)
+        console.print(f"  {name}[dim]{escape(missing)}[/]", soft_wrap=True)
     for name in SETS:
         by_name = by_clause(cases(name))
         number = sum(1 for _ in cases(name))

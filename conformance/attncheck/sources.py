@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 
+from attncheck.subjects import LIBRARIES
 from attncheck.target import BUILT_IN
 
 
@@ -14,6 +15,8 @@ def digest(target: str) -> str:
     or, if it is in none, beside its file.
     """
     place = target if target in BUILT_IN else target.rpartition(":")[0]
+    if target in LIBRARIES:
+        place = LIBRARIES[target].home
     module = None if place.endswith(".py") else sys.modules[place]
     file = place if module is None else getattr(module, "__file__", None) or ""
     if not file:  # built into Python, or a folder of packages

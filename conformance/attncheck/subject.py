@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attncheck import frameworks
 from attncheck.case import RESULTS, Case
 from attncheck.suggest import no_such
 from attnref.spec import SPEC, Conventions
+
+if TYPE_CHECKING:
+    from attncheck.library import Library
 
 KEYWORDS = ("mask", "bias", "scale", "softcap", "dropout_rate", "dropout_keep")
 """The options of `attention` that a subject may accept."""
@@ -39,6 +42,8 @@ class Subject:
     grad: Callable | None = None
     """`grad(d_out, q, k, v, *, d_lse=None, **options)` → dq, dk, dv, dbias.  Without
     it, gradients come from the framework's autodiff."""
+    differentiable: bool = True
+    """Whether the framework's autodiff is asked, where there is no `grad`."""
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Part of a call, a key of `attncheck.calling.PARTS` → the keyword of `call` for
     it, where its name does not say it.  For `fingerprint`."""
@@ -48,6 +53,8 @@ class Subject:
     conventions: Conventions = SPEC
     profile: str = DEFAULT_PROFILE
     """The precision profile that it claims: a key of `attncheck.budget.PROFILES`."""
+    library: "Library | None" = None
+    """The library's own function that `call` translates, and what it declares."""
 
     def __post_init__(self) -> None:
         if self.framework not in frameworks.NAMES:
@@ -67,12 +74,24 @@ class Subject:
         return {
             "name": self.name,
             "framework": self.framework,
-            "version": frameworks.adapter(self.framework).describe(),
+            "version": self.version,
             "profile": self.profile,
             "conventions": {
                 name: here for name, (here, _) in self.conventions.differences().items()
             },
         }
+
+    @property
+    def version(self) -> str:
+        """Of the library and of its framework, with the device."""
+        described = frameworks.adapter(self.framework).describe()
+        if self.library is None or described.startswith(self.library.version):
+            return described
+        return f"{self.library.version} on {described}"
+
+    def options(self, case: Case) -> dict[str, Any]:
+        """The keyword arguments of its call for the case."""
+        return self.library.options(case) if self.library else options(case)
 
 
 def lacking(subject: Subject, case: Case) -> str | None:
@@ -85,6 +104,8 @@ def lacking(subject: Subject, case: Case) -> str | None:
         missing = [name for name in options(case) if name not in subject.accepts]
         if missing:
             return f"takes no {', '.join(f'`{name}`' for name in missing)}"
+        if subject.library is not None:
+            return subject.library.lacking(case)
     return None
 
 

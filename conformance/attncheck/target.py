@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,13 @@ from typing import Any
 
 from attncheck import frameworks
 from attncheck.subject import KEYWORDS, Subject, SubjectError
+from attncheck.subjects import LIBRARIES
 from attncheck.subjects.attnref import room_subject
 from attncheck.suggest import near
 
-BUILT_IN = {f"attnref.{name}": partial(room_subject, name) for name in frameworks.NAMES}
-"""Name → how to make the subject; making it imports its framework."""
+ROOMS = {f"attnref.{name}": partial(room_subject, name) for name in frameworks.NAMES}
+BUILT_IN: Mapping[str, Callable[[], Subject]] = {**ROOMS, **LIBRARIES}
+"""Name → how to make the subject; making it imports its framework or its library."""
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -35,7 +37,7 @@ def load(
     """The subject that a target names.
 
     Args:
-        target: a built-in name (`attnref.numpy`), `package.module:name` or
+        target: a built-in name (`attnref.numpy`, `jax:xla`), `package.module:name` or
             `file.py:name`; the name is a function or a `Subject`.
         framework: of a function's arrays, where its module does not say.
         accepts: comma-separated keywords, where a signature cannot be read.

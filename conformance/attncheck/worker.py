@@ -26,7 +26,7 @@ from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
 from attncheck.exchange import MODEL, Result, read_cases, write_arrays, write_result
 from attncheck.serving import Answer, serve
 from attncheck.sources import digest
-from attncheck.subject import Subject, lacking, options
+from attncheck.subject import Subject, lacking
 from attncheck.target import load
 
 MODEL_TASK = "model"
@@ -165,7 +165,9 @@ def _compute(
 ) -> dict[str, np.ndarray]:
     """Every result that the case wants and the subject can give."""
     inputs = {name: framework.to_native(case.laid_out(name)) for name in case.inputs}
-    keywords = {name: inputs.get(name, value) for name, value in options(case).items()}
+    keywords = {
+        name: inputs.get(name, value) for name, value in subject.options(case).items()
+    }
     if case.op == "multi_head_attention":
         results = _multi_head(subject, inputs, keywords)
     else:
@@ -264,7 +266,7 @@ def _gradients(
         if not isinstance(found, tuple) or len(found) < len(names):
             must = ", ".join(f"d{name}" for name in names)
             raise TypeError(f"`grad` must return a tuple of {must}")
-    elif framework.vjp is None or (d_lse is not None and "lse" not in subject.returns):
+    elif not _has_autodiff(subject, framework, d_lse):
         return {}
     else:
         wanted = ("output",) if d_lse is None else ("output", "lse")
@@ -278,6 +280,13 @@ def _gradients(
 
         found = framework.vjp(call, arguments, cotangents)
     return {f"d{name}": gradient for name, gradient in zip(names, found, strict=False)}
+
+
+def _has_autodiff(subject: Subject, framework: ModuleType, d_lse: Any) -> bool:
+    """Whether autodiff can be asked for the gradients of what the subject returns."""
+    returns_lse = "lse" in subject.returns
+    has_vjp = framework.vjp is not None and subject.differentiable
+    return has_vjp and (d_lse is None or returns_lse)
 
 
 def _check_untouched(case: Case, inputs: dict, framework: ModuleType) -> None:

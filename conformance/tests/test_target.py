@@ -9,7 +9,7 @@ from attncheck import frameworks
 from attncheck.budget import PROFILES
 from attncheck.frameworks import NAMES
 from attncheck.subject import DEFAULT_PROFILE, KEYWORDS, Subject, SubjectError
-from attncheck.target import BUILT_IN, load
+from attncheck.target import ROOMS, load
 
 MODULE = """
 import numpy as np
@@ -96,7 +96,7 @@ def test_a_file_may_have_dataclasses(target):
 
 
 def test_every_room_is_built_in_and_the_numpy_room_shows_all_its_results():
-    assert set(BUILT_IN) == {f"attnref.{name}" for name in NAMES}
+    assert set(ROOMS) == {f"attnref.{name}" for name in NAMES}
     room = load("attnref.numpy")
     assert room.name == "attnref.numpy"
     assert room.accepts == set(KEYWORDS)

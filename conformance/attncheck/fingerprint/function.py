@@ -199,8 +199,9 @@ class Function:
                     self._native(self.calling.arrange(x).astype(storage))
                     for x in (q, k, v)
                 ]
+                sizes = (*q.shape[:3], k.shape[2])
                 options = {
-                    part: self._part(part, value, storage)
+                    part: self._part(value, sizes, storage)
                     for part, value in parts.items()
                 }
                 found = self.call(*arrays, **self.calling.options(options))
@@ -272,10 +273,12 @@ class Function:
             needed["grouped"] = True
         return needed | dict(parts)
 
-    def _part(self, part: str, value: Any, storage: np.dtype) -> Any:
+    def _part(self, value: Any, sizes: Sequence[int], storage: np.dtype) -> Any:
+        array = value
         if not isinstance(value, np.ndarray):
             return value
-        array = self.calling.arrange_logits(value) if value.ndim == 4 else value
+        if value.ndim == 4:
+            array = self.calling.arrange_logits(value, sizes, np)
         return self._native(array if array.dtype == bool else array.astype(storage))
 
     def _native(self, array: Array) -> Any:

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from attncheck import frameworks
@@ -51,8 +51,13 @@ def load(
     Raises:
         SubjectError: as for `attncheck.target.load`.
     """
-    found = find(target)
-    if isinstance(found, Subject):
+    found, full = find(target), ""
+    if isinstance(found, Subject) and found.library is not None:
+        library, framework = found.library, found.framework
+        call, returns = library.function, tuple[str, ...]()
+        declared = {**library.keywords, **declared}
+        full = library.full
+    elif isinstance(found, Subject):
         own = {name: name for name in found.accepts}
         declared = {**own, **found.keywords, **declared}
         call, returns, framework = found.call, found.returns, found.framework
@@ -61,12 +66,12 @@ def load(
         framework = framework or framework_of(call, target)
     if framework not in frameworks.NAMES:
         raise SubjectError(no_such("framework", framework, frameworks.NAMES))
-    calling = calling_of(call, declared, target)
+    calling = replace(calling_of(call, declared, target), full=full)
     adapter = frameworks.adapter(framework)
     described = {
         "name": target,
         "framework": framework,
-        "version": adapter.describe(),
+        "version": found.version if isinstance(found, Subject) else adapter.describe(),
         "home": _home(call) if isinstance(found, Subject) else target,
         "calling": asdict(calling),
         "returns": returns,

@@ -1,6 +1,7 @@
 """A small case as a few lines of Python that run without the judge."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
@@ -9,6 +10,9 @@ import numpy as np
 from attncheck.case import FORWARD, MULTI_HEAD_PARAMS, Case
 from attncheck.shrink import Minimal
 from attncheck.subject import options
+
+LARGEST = 150
+"""Numbers of a case that a reader may be shown."""
 
 LONG = 72
 """The most columns of a row of numbers."""
@@ -47,6 +51,23 @@ def snippet(minimal: Minimal, framework: str, *, plain: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
+def built_in_snippet(case: Case, target: str, framework: str, name: str) -> str:
+    """Python that calls a built-in subject for a case, and prints one of its results.
+
+    Nothing where the case has more than `LARGEST` numbers.
+    """
+    if sum(array.size for array in case.inputs.values()) > LARGEST:
+        return ""
+    if name in FORWARD:  # which the incoming gradients have no part in
+        kept = {n: x for n, x in case.inputs.items() if n not in ("d_out", "d_lse")}
+        case = replace(case, inputs=kept, strides={})
+    lines = [*IMPORTS[framework].split("\n"), *_settings(case, framework), ""]
+    lines += ["from attncheck.target import load", "", *_arrays(case, framework)]
+    lines += [f"subject = load({target!r})"]
+    lines += [*_call(case, name, framework, "subject", plain=False), "print(got)"]
+    return "\n".join(lines) + "\n"
+
+
 def literal(array: np.ndarray) -> str:
     """Nested lists of the shortest decimal numbers that give the array again."""
     return fill(_nested(array), LONG, subsequent_indent=" " * 4)
@@ -81,14 +102,18 @@ def _name(target: str) -> str:
 
 def _imports(case: Case, target: str, framework: str) -> Iterator[str]:
     yield from IMPORTS[framework].split("\n")
-    if framework == "numpy" and case.dtype == "BF16":
-        yield "import ml_dtypes"
-    if framework == "jax" and case.dtype == "F64":
-        yield 'jax.config.update("jax_enable_x64", True)'
+    yield from _settings(case, framework)
     place, _, name = target.rpartition(":")
     module = Path(place).stem if place.endswith(".py") else place
     yield ""
     yield f"from {module} import {name}"
+
+
+def _settings(case: Case, framework: str) -> Iterator[str]:
+    if framework == "numpy" and case.dtype == "BF16":
+        yield "import ml_dtypes"
+    if framework == "jax" and case.dtype == "F64":
+        yield 'jax.config.update("jax_enable_x64", True)'
 
 
 def _arrays(case: Case, framework: str) -> Iterator[str]:

@@ -1,1 +1,74 @@
-"""The subjects that ship with the judge: one file a library."""
+"""The subjects that ship with the judge: one file a library.
+
+Every file but `attnref.py` says which distributions it needs (`PACKAGES`, of all of its
+subjects or by their names), where the library is documented (`DOCS`), and names its
+subjects (`SUBJECTS`): name → what makes the `Subject`, or a `Library` that makes one.
+Only making one imports the library.  A file whose subjects want lengths that are
+multiples of some number says so, too (`MULTIPLE`), and so does one whose code is this
+project's own, and lies elsewhere (`HOME`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from attncheck.library import Library
+from attncheck.subject import Subject
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A subject that can be made where its packages are installed."""
+
+    name: str
+    make: Callable[[], Library | Subject]
+    packages: tuple[str, ...]
+    docs: str
+    home: str
+    """The module whose code it is."""
+    multiple: int = 1
+
+    def __call__(self) -> Subject:
+        """Makes the subject; imports the library."""
+        made = self.make()
+        return made.subject() if isinstance(made, Library) else made
+
+    @property
+    def missing(self) -> list[str]:
+        """Those of its packages that are not installed."""
+        return [name for name in self.packages if not _is_installed(name)]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package → its installed version."""
+        return {name: version(name) for name in self.packages}
+
+
+def _entries() -> Iterator[Entry]:
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if path.stem not in ("__init__", "attnref"):
+            module = import_module(f"attncheck.subjects.{path.stem}")
+            for name, make in module.SUBJECTS.items():
+                multiple = getattr(module, "MULTIPLE", 1)
+                packages = _packages(module.PACKAGES, name)
+                home = getattr(module, "HOME", module.__name__)
+                yield Entry(name, make, packages, module.DOCS, home, multiple)
+
+
+def _packages(packages: Any, name: str) -> tuple[str, ...]:
+    """Those of all subjects of a file, or of this one."""
+    return packages[name] if isinstance(packages, Mapping) else packages
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+LIBRARIES = {entry.name: entry for entry in _entries()}
+"""Name → entry, of every library, installed or not."""

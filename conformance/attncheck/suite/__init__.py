@@ -61,7 +61,7 @@ def _only_full(dtypes: Sequence[str]) -> Iterator[Case]:
     for recipe in RECIPES:
         if not recipe.smoke:
             yield from build(recipe, dtypes)
-        for variant in _variants(recipe):
+        for variant in variants(recipe):
             yield from build(recipe, dtypes, **variant)
 
 
@@ -74,7 +74,7 @@ def by_clause(cases: Sequence[Case]) -> dict[str, list[Case]]:
     return table
 
 
-def _variants(recipe: Recipe) -> Iterator[dict]:
+def variants(recipe: Recipe) -> Iterator[dict]:
     """Other numbers, other shapes, lengths around a tile's, and a long one."""
     for seed in SEEDS:
         yield {"seed": seed, "tag": f"seed{seed}"}

@@ -208,7 +208,7 @@ def _capped_logits(bias: np.ndarray, seen: np.ndarray) -> dict[str, np.ndarray]:
 
 def _is_in(parts: dict, given: dict) -> bool:
     """Whether there are parts, and all of them were given."""
-    return parts != {} and parts.items() <= given.items()
+    return parts != {} and all(given.get(part) is x for part, x in parts.items())
 
 
 def _if_taken(parts: Callable[[np.ndarray], dict], given: np.ndarray) -> dict:

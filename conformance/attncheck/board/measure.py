@@ -1,0 +1,85 @@
+"""One implementation after the other: its fingerprint, then the cases it takes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attncheck.board.row import row
+from attncheck.collect import collect
+from attncheck.fingerprint import Fingerprint, fingerprint
+from attncheck.judging import Folder, Judge
+from attncheck.lines import plain
+from attncheck.subject import SubjectError
+from attncheck.subjects import LIBRARIES, Entry
+from attncheck.suite.fit import Takes, cases_for
+
+ROW = "row.json"
+"""The file of a folder that says that its implementation is done."""
+
+
+def installed() -> list[str]:
+    """The implementations whose packages are installed here."""
+    return [name for name, entry in LIBRARIES.items() if not entry.missing]
+
+
+def measure(
+    name: str,
+    place: Path,
+    *,
+    set_name: str = "smoke",
+    timeout: float = 60.0,
+    judge: Judge,
+    resume: bool = False,
+    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+) -> dict[str, Any]:
+    """The row of one implementation; what it does in `place` can be resumed.
+
+    An implementation that cannot be imported has a row that says why.
+    """
+    folder = place / name.replace(":", "-")
+    entry = LIBRARIES[name]
+    if resume and (found := _done(folder, entry, set_name)):
+        return found
+    try:
+        seen = fingerprint(
+            name,
+            timeout=timeout,
+            progress=lambda done: progress("probes", done, 33),
+        )
+        cases = cases_for(takes(seen), set_name)
+        collect(
+            name,
+            cases,
+            folder,
+            jobs=1,
+            resume=resume,
+            timeout=timeout,
+            progress=lambda done: progress("cases", done, len(cases)),
+        )
+        run = judge.run(Folder.read(folder, cases))
+    except SubjectError as error:
+        return {"name": name, "docs": entry.docs, "why_not": str(error)}
+    found = plain(row(entry, seen, run, set_name))
+    (folder / ROW).write_text(json.dumps(found, ensure_ascii=False), "utf-8")
+    return found
+
+
+def takes(seen: Fingerprint) -> Takes:
+    """The shapes that it takes, as measured."""
+    known = seen.known
+    return Takes(
+        groups=known.get("heads") is not None,
+        width=known.get("value_width") == "any",
+        multiple=LIBRARIES[seen.name].multiple,
+    )
+
+
+def _done(folder: Path, entry: Entry, set_name: str) -> dict[str, Any] | None:
+    """The row that an earlier run left, of the same versions and cases."""
+    path = folder / ROW
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text("utf-8"))
+    same = found["packages"] == entry.versions and found["set"] == set_name
+    return found if same else None

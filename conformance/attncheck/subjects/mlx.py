@@ -1,0 +1,44 @@
+"""MLX's fused attention, on a CPU."""
+
+import numpy as np
+
+from attncheck.library import Library
+from attnref.spec import Conventions
+
+PACKAGES = ("mlx",)
+DOCS = (
+    "https://ml-explore.github.io/mlx/build/html/python/_autosummary/"
+    "mlx.core.fast.scaled_dot_product_attention.html"
+)
+
+
+def fast() -> Library:
+    """`mx.fast.scaled_dot_product_attention`, arrays copied in and out."""
+    import mlx.core as mx
+
+    def array(x):
+        if x.dtype.name == "bfloat16":  # which NumPy has no type for
+            return mx.array(x.view(np.uint16)).view(mx.bfloat16)
+        return mx.array(x, mx.float64) if x.dtype == np.float64 else mx.array(x)
+
+    def attention(q, k, v, *, scale, mask=None, causal=False, sinks=None):
+        masks = "causal" if causal else mask if mask is None else array(mask)
+        options = {"mask": masks, "sinks": sinks if sinks is None else array(sinks)}
+        run = mx.fast.scaled_dot_product_attention
+        with mx.stream(mx.cpu):
+            out = run(*map(array, (q, k, v)), scale=scale, **options)
+            if out.dtype == mx.bfloat16:
+                return np.array(out.view(mx.uint16)).view(q.dtype)
+            return np.array(out)
+
+    ours = Conventions(scale="required", causal="lower-right", mask_float="add")
+    return Library(
+        name="mlx:fast",
+        function=attention,
+        framework="numpy",
+        packages=PACKAGES,
+        conventions=ours,
+    )
+
+
+SUBJECTS = {"mlx:fast": fast}
