@@ -15,7 +15,7 @@ nox.options.reuse_venv = "yes"
 ROOMS = sorted(f.parent.name for f in Path("impls/attnref").glob("*/attention.py"))
 """The rooms, found by their folders: a new one gets its session by being there."""
 
-nox.options.sessions = [*ROOMS, "compare", "tests", "lint"]
+nox.options.sessions = [*ROOMS, "compare", "tests", "docs", "lint"]
 
 BUILD = Path("build")
 EVIDENCE = Path("docs/evidence")
@@ -167,6 +167,14 @@ def faults(session: nox.Session) -> None:
         return
     session.run(*command, f"--out={EVIDENCE / 'faults.json'}", env=ONE_THREAD)
     session.run("python", "conformance/faults/plot.py")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site into build/site; a warning is an error."""
+    install_groups(session, "docs")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "docs", str(BUILD / "site"))
+    session.log(f"open {BUILD / 'site' / 'index.html'}")
 
 
 @nox.session
