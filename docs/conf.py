@@ -43,4 +43,3 @@ html_theme_options = {
 html_sidebars = {"index": []}
 copybutton_prompt_text = ">>> |$ "
 copybutton_prompt_is_regexp = True
-suppress_warnings = ["toc.empty_glob"]
