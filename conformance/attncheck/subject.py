@@ -40,8 +40,8 @@ class Subject:
     returns: tuple[str, ...] = ("output",)
     """Names of what `call` returns, in order; a tuple is never guessed."""
     grad: Callable | None = None
-    """`grad(d_out, q, k, v, *, d_lse=None, **options)` → dq, dk, dv, dbias.  Without
-    it, gradients come from the framework's autodiff."""
+    """`grad(d_out, q, k, v, *, d_lse=None, **options)` → dq, dk, dv, dbias, each None
+    where it has no such.  Without it, gradients come from the framework's autodiff."""
     differentiable: bool = True
     """Whether the framework's autodiff is asked, where there is no `grad`."""
     keywords: Mapping[str, str] = field(default_factory=dict)

@@ -279,7 +279,8 @@ def _gradients(
             return tuple(results[name] for name in wanted)
 
         found = framework.vjp(call, arguments, cotangents)
-    return {f"d{name}": gradient for name, gradient in zip(names, found, strict=False)}
+    named = zip(names, found, strict=False)
+    return {f"d{name}": array for name, array in named if array is not None}
 
 
 def _has_autodiff(subject: Subject, framework: ModuleType, d_lse: Any) -> bool:

@@ -447,6 +447,18 @@ def test_a_declared_exponential_widens_the_log_sum_exp():
     assert (fast >= exact + 2.0**-13 - 4 * 2.0**-24).all()
 
 
+@pytest.mark.parametrize(("dtype", "widens"), [("F32", False), ("BF16", True)])
+def test_an_exponential_may_be_declared_for_16_bits_alone(dtype, widens):
+    case = make_case("normal", dtype)
+    want = expected(case)
+    exact, fast = (
+        budget(case, want, Profile(exp_in_16_bits=exp))["lse"]
+        for exp in (None, 2.0**-13)
+    )
+    assert bool((fast > exact).all()) == widens
+    assert bool((fast == exact).all()) != widens
+
+
 # ---------------------------------------------------------------------- multi-head
 
 

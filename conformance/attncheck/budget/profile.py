@@ -34,6 +34,8 @@ class Profile:
     """u_in: every operand of a matrix product; float64 cases keep theirs."""
     exp: float | None = None
     """Relative error of exp; None: 4 units of the accumulator."""
+    exp_in_16_bits: float | None = None
+    """Likewise where the storage type has 16 bits; None: as in all types."""
     log: float | None = None
     """Error of log, relative or, near 1, absolute; None: 4 units."""
     tanh: float | None = None
@@ -50,6 +52,12 @@ PROFILES = {
     "tensor-core": Profile(weights="storage", d_logits="storage"),
     "tensor-core+dP": Profile(
         weights="storage", d_logits="storage", d_weights="storage"
+    ),
+    "tensor-core+exp": Profile(
+        weights="storage",
+        d_logits="storage",
+        d_heads="storage",
+        exp_in_16_bits=2.0**-13,
     ),
     "eager": Profile(
         weights="storage",
@@ -101,6 +109,9 @@ class Units(NamedTuple):
 def units(case: Case, profile: Profile) -> Units:
     """The numbers of `profile` for the types of `case`."""
     storage, u = DTYPES[case.dtype], unit_roundoff(case.accumulation)
+    exp = profile.exp
+    if storage.itemsize == 2 and profile.exp_in_16_bits is not None:
+        exp = profile.exp_in_16_bits
     info = ml_dtypes.finfo(case.accumulation)
 
     def unit(rounding: Rounding) -> float:
@@ -122,7 +133,7 @@ def units(case: Case, profile: Profile) -> Units:
         **rounded,
         o=unit_roundoff(storage),
         operand=0.0 if case.dtype == "F64" else profile.operands,
-        exp=in_exponent(4 * u if profile.exp is None else profile.exp),
+        exp=in_exponent(4 * u if exp is None else exp),
         log=4 * u if profile.log is None else profile.log,
         tanh=4 * u if profile.tanh is None else profile.tanh,
         eta=float(half_ulp(np.zeros(()), storage)) if storage.itemsize == 2 else 0.0,

@@ -12,7 +12,7 @@ HOUSE = Path(attnref.__file__).parent
 ROOMS = sorted(p.parent for p in HOUSE.glob("*/__init__.py") if p.parent.name != "spec")
 FIRST, *OTHERS = ROOMS
 
-EXTRA_FILES = {"torch": {"sdpa.py"}}
+EXTRA_FOLDERS = {"torch": {"sdpa"}}
 EXTRA_NAMES = {"torch": {"MultiHeadAttention"}}
 EXTRA_FUNCTIONS = {"torch": {"without_autocast"}}
 EXTRA_PARAMETERS = {("torch", "mask_array"): ["device"]}
@@ -22,7 +22,7 @@ class, its autocast and its devices."""
 
 def files(room):
     paths = {str(p.relative_to(room)) for p in room.rglob("*.py")}
-    return paths - EXTRA_FILES.get(room.name, set())
+    return {p for p in paths if p.split("/")[0] not in EXTRA_FOLDERS.get(room.name, ())}
 
 
 def tree(path):

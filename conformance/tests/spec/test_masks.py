@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnref.spec import causal, padding, prefix, segments, window
+from attnref.spec.masks import window_of
 
 SIZES = {"b": 2, "n": 1, "i": 4, "j": 5}
 SHAPE = tuple(SIZES.values())
@@ -324,3 +325,18 @@ def test_an_empty_batch_has_empty_lengths():
     mask = padding([]) & causal(np.zeros(0, int))
     mask.check(sizes)
     assert array(mask, sizes).shape == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("mask", "window_"),
+    [
+        (causal(), (None, 0, 0)),
+        (causal([1, 2]), (None, 0, (1, 2))),
+        (window(3, None, -1), (3, None, -1)),
+        (causal() & causal(), None),
+        (padding([3]), None),
+        (np.ones((1, 1, 1, 1), bool), None),
+    ],
+)
+def test_what_is_a_window_is_known_as_one(mask, window_):
+    assert window_of(mask) == window_

@@ -167,6 +167,12 @@ def check_gradients(
             raise TypeError(f"`{name}` must be {want}, but is {dtype_name(array)}")
 
 
+def check_scale(scale: float | None) -> None:
+    """A scale is a finite number, or None."""
+    if scale is not None and not _is_finite(scale, "scale"):
+        raise ValueError(f"`scale` must be finite, but is {scale}")
+
+
 def check_multi_head(
     array_type: type,
     params: Any,
@@ -236,8 +242,7 @@ def _right_call(name: str, shape: tuple[int, ...]) -> str:
 
 
 def _check_options(scale: float | None, softcap: float | None) -> None:
-    if scale is not None and not _is_finite(scale, "scale"):
-        raise ValueError(f"`scale` must be finite, but is {scale}")
+    check_scale(scale)
     if softcap is not None and not (_is_finite(softcap, "softcap") and softcap > 0):
         raise ValueError(f"`softcap` must be finite and above 0, but is {softcap}")
 

@@ -139,6 +139,16 @@ def segments(q_ids: Any, k_ids: Any) -> Mask:
     )
 
 
+def window_of(mask: Any) -> tuple[int | None, int | None, Any] | None:
+    """`left`, `right` and `offset` of a window, or of a causal mask, which is one.
+
+    None of any other mask.  It is for kernels that take a window, and no predicate.
+    """
+    if isinstance(mask, _Causal):
+        return None, 0, mask.offset
+    return (mask.left, mask.right, mask.offset) if isinstance(mask, _Window) else None
+
+
 @dataclass(frozen=True)
 class _Causal(Mask):
     offset: Any = field(metadata={"axes": "b"})
