@@ -47,7 +47,7 @@ def measure(
             timeout=timeout,
             progress=lambda done: progress("probes", done, 33),
         )
-        cases = cases_for(takes(seen), set_name)
+        cases = cases_for(takes(seen), set_name, entry.dtypes)
         collect(
             name,
             cases,

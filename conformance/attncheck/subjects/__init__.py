@@ -4,8 +4,9 @@ Every file but `attnref.py` says which distributions it needs (`PACKAGES`, of al
 subjects or by their names), where the library is documented (`DOCS`), and names its
 subjects (`SUBJECTS`): name → what makes the `Subject`, or a `Library` that makes one.
 Only making one imports the library.  A file whose subjects want lengths that are
-multiples of some number says so, too (`MULTIPLE`), and so does one whose code is this
-project's own, and lies elsewhere (`HOME`).
+multiples of some number says so, too (`MULTIPLE`), so does one that is too slow for cases
+of every storage type (`BOARD_DTYPES`), and one whose code is this project's own, and lies
+elsewhere (`HOME`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from attncheck.case import DTYPES
 from attncheck.library import Library
 from attncheck.subject import Subject
 
@@ -30,6 +32,8 @@ class Entry:
     home: str
     """The module whose code it is."""
     multiple: int = 1
+    dtypes: tuple[str, ...] = tuple(DTYPES)
+    """The storage types of the cases that the board has of it."""
 
     def __call__(self) -> Subject:
         """Makes the subject; imports the library."""
@@ -53,9 +57,10 @@ def _entries() -> Iterator[Entry]:
             module = import_module(f"attncheck.subjects.{path.stem}")
             for name, make in module.SUBJECTS.items():
                 multiple = getattr(module, "MULTIPLE", 1)
+                dtypes = getattr(module, "BOARD_DTYPES", tuple(DTYPES))
                 packages = _packages(module.PACKAGES, name)
                 home = getattr(module, "HOME", module.__name__)
-                yield Entry(name, make, packages, module.DOCS, home, multiple)
+                yield Entry(name, make, packages, module.DOCS, home, multiple, dtypes)
 
 
 def _packages(packages: Any, name: str) -> tuple[str, ...]:

@@ -1,0 +1,28 @@
+"""Tokamax's attention: the implementations that run everywhere."""
+
+from functools import partial
+
+from attncheck.library import Library
+from attnref.spec import Conventions
+
+PACKAGES = ("tokamax", "jax")
+DOCS = "https://openxla.org/tokamax"
+
+
+def _attention(name: str, implementation: str) -> Library:
+    from tokamax import dot_product_attention
+
+    return Library(
+        name=name,
+        function=partial(dot_product_attention, implementation=implementation),
+        framework="jax",
+        packages=PACKAGES,
+        conventions=Conventions(layout="b i n d"),
+        profile="eager",
+    )
+
+
+SUBJECTS = {
+    f"tokamax:{path}": partial(_attention, f"tokamax:{path}", implementation)
+    for path, implementation in (("xla", "xla"), ("chunked", "xla_chunked"))
+}
