@@ -142,8 +142,10 @@ class Library:
             NotImplementedError: whatever the function raised: it refuses the call.
         """
         n, h, d = q.shape[1], k.shape[1], q.shape[3]
-        shape = (*q.shape[:3], k.shape[2])
-        parts = self._masked(q, shape, given)
+        order = self._order(n, h)
+        q = q[:, order]
+        given = {name: _reordered(x, order) for name, x in given.items()}
+        parts = self._masked(q, (*q.shape[:3], k.shape[2]), given)
         if self._takes_scale and self.conventions.scale != "rsqrt_d":
             parts.setdefault("scale", d**-0.5)
         if self.calling.takes("grouped"):
@@ -157,10 +159,17 @@ class Library:
             first = str(error).strip().partition("\n")[0]
             raise NotImplementedError(f"{type(error).__name__}: {first}") from error
         results = found if isinstance(found, tuple | list) else (found,)
+        back = np.argsort(order) if isinstance(order, np.ndarray) else order
         return tuple(
-            self._restored(name, array)
+            self._restored(name, array)[:, back]
             for name, array in zip(self.returns, results, strict=False)
         )
+
+    def _order(self, n: int, h: int) -> np.ndarray | slice:
+        """The query heads as the function groups them, from those of the spec."""
+        if self.conventions.heads != "gh" or n == h:
+            return slice(None)
+        return np.arange(n).reshape(h, -1).T.ravel()
 
     def _restored(self, name: str, array: Any) -> Any:
         if name != "lse" or self.conventions.layout == SPEC.layout:
@@ -191,6 +200,12 @@ class Library:
     def _arranged(self, array: Any, shape: tuple) -> Any:
         """A mask or a bias in the function's axes."""
         return self.calling.arrange_logits(array, shape, _module(self.framework))
+
+
+def _reordered(x: Any, order: np.ndarray | slice) -> Any:
+    """An option with its query heads in another order, if it has some."""
+    has_heads = getattr(x, "ndim", 0) == 4 and x.shape[1] > 1
+    return x[:, order] if has_heads else x
 
 
 def _is_finite(case: Case) -> bool:

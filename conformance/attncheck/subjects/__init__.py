@@ -4,9 +4,9 @@ Every file but `attnref.py` says which distributions it needs (`PACKAGES`, of al
 subjects or by their names), where the library is documented (`DOCS`), and names its
 subjects (`SUBJECTS`): name → what makes the `Subject`, or a `Library` that makes one.
 Only making one imports the library.  A file whose subjects want lengths that are
-multiples of some number says so, too (`MULTIPLE`), so does one that is too slow for cases
-of every storage type (`BOARD_DTYPES`), and one whose code is this project's own, and lies
-elsewhere (`HOME`).
+multiples of some number says so, too (`MULTIPLE`), so does one that is too slow for
+cases of every storage type (`BOARD_DTYPES`), and one whose code is this project's own,
+and lies elsewhere (`HOME`).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -21,7 +21,7 @@ def layer() -> Library:
         options = {"with_bias": False, "value_size": e, "model_size": n * e}
         made = hk.MultiHeadAttention
         run = hk.transform(lambda *x: made(n, d, w_init=jnp.zeros, **options)(*x))
-        flat = (x.reshape(*x.shape[:2], -1) for x in (query, key, value))
+        flat = (x.reshape(*x.shape[:2], n * x.shape[3]) for x in (query, key, value))
         return run.apply(weights, None, *flat, mask).reshape(b, i, n, e)
 
     return Library(

@@ -42,7 +42,8 @@ def _layer(name: str, backend: str) -> Library:
         dtype = str(query.dtype).removeprefix("torch.")
         options = {"value_dim": e, "use_bias": False, "output_shape": n * e}
         layer = keras.layers.MultiHeadAttention(n, d, dtype=dtype, **options)
-        flat = [x.reshape(*x.shape[:2], -1) for x in (query, value, key)]
+        arrays = (query, value, key)
+        flat = [x.reshape(*x.shape[:2], n * x.shape[3]) for x in arrays]
         layer.build(*(x.shape for x in flat))
         eyes = [keras.ops.eye(n * size, dtype=dtype) for size in (d, d, e, e)]
         shapes = [w.shape for w in layer.weights]

@@ -22,6 +22,8 @@ def fast() -> Library:
         return mx.array(x, mx.float64) if x.dtype == np.float64 else mx.array(x)
 
     def attention(q, k, v, *, scale, mask=None, causal=False, sinks=None):
+        if causal and mask is not None:
+            raise ValueError("`mask` is an array or 'causal', not both")
         masks = "causal" if causal else mask if mask is None else array(mask)
         options = {"mask": masks, "sinks": sinks if sinks is None else array(sinks)}
         run = mx.fast.scaled_dot_product_attention

@@ -3,6 +3,7 @@
 from functools import partial
 
 from attncheck.library import Library
+from attnref.spec import Conventions
 
 PACKAGES = ("x-transformers", "torch")
 DOCS = "https://github.com/lucidrains/x-transformers"
@@ -20,6 +21,7 @@ def _attend(name: str, *, flash: bool) -> Library:
         function=attention,
         framework="torch",
         packages=PACKAGES,
+        conventions=Conventions(heads="gh", causal="lower-right"),
         profile="eager",
     )
 
