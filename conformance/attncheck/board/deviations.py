@@ -1,10 +1,10 @@
 """What an implementation does otherwise than the spec says, with a case that shows it.
 
-Failures of one known cause are one deviation, and so are those in one storage type of
-what passes in float32; of the others, those of one clause are.
+Failures in one storage type of what passes in float32 are one deviation; of the others,
+those of one clause are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from attncheck.clauses import CLAUSES
 from attncheck.report.snippet import built_in_snippet
 from attncheck.report.summary import finding_record
 from attncheck.report.words import element
-from attncheck.variants import Variant
 from attncheck.verdict import Run, Verdict
 
 SENTENCES: Mapping[str, str] = {clause.name: clause.sentence for clause in CLAUSES}
@@ -27,26 +26,18 @@ def deviations(run: Run) -> list[dict[str, Any]]:
     """The deviations, those of most cases first."""
     failing = [v for v in run.verdicts if v.status == "fail" and not v.case.law]
     in_float32 = {_recipe(v) for v in failing if v.case.dtype == "F32"}
-    causes, groups = _causes(run), dict[str, list[Verdict]]()
+    groups: dict[str, list[Verdict]] = {}
     for verdict in failing:
-        alone = _recipe(verdict) not in in_float32
-        groups.setdefault(_name(verdict, causes, alone), []).append(verdict)
-    found = [_deviation(name, group, run, causes) for name, group in groups.items()]
+        groups.setdefault(_name(verdict, in_float32), []).append(verdict)
+    found = [_deviation(name, group, run) for name, group in groups.items()]
     return sorted(found, key=lambda one: -one["cases"])
 
 
-def _causes(run: Run) -> dict[str, Variant]:
-    """Case → the variant that explains it."""
-    known = (cause for diagnosis in run.diagnoses for cause in diagnosis.causes)
-    return {id: cause.variant for cause in known for id in cause.cases}
-
-
-def _name(verdict: Verdict, causes: Mapping[str, Variant], alone: bool) -> str:
-    """The cause; or the type, where float32 passes; or the clause that is broken."""
+def _name(verdict: Verdict, in_float32: Set[str]) -> str:
+    """The clause that is broken; or the storage type, where float32 passes."""
     case = verdict.case
-    if alone:
-        return f"{PRECISION}{case.dtype}"
-    return causes[case.id].name if case.id in causes else case.clauses[0]
+    is_alone = _recipe(verdict) not in in_float32
+    return f"{PRECISION}{case.dtype}" if is_alone else case.clauses[0]
 
 
 def _recipe(verdict: Verdict) -> str:
@@ -54,19 +45,14 @@ def _recipe(verdict: Verdict) -> str:
     return verdict.case.id.partition("/")[0].partition("@")[0]
 
 
-def _deviation(
-    name: str, group: Sequence[Verdict], run: Run, causes: Mapping[str, Variant]
-) -> dict[str, Any]:
+def _deviation(name: str, group: Sequence[Verdict], run: Run) -> dict[str, Any]:
     shown = min(group, key=_cost)
-    variant = None if name.startswith(PRECISION) else causes.get(shown.case.id)
     clauses = dict.fromkeys(clause for v in group for clause in v.case.clauses)
     first = shown.first_failure
     assert first is not None
     subject, framework = (str(run.subject[key]) for key in ("name", "framework"))
     return {
         "name": name,
-        "mistake": variant.sentence if variant else "",
-        "reference": variant.reference if variant else "",
         "spec": SENTENCES.get(name, SENTENCES[shown.case.clauses[0]]),
         "clauses": list(clauses),
         "cases": len(group),

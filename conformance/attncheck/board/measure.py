@@ -13,6 +13,7 @@ from attncheck.lines import plain
 from attncheck.subject import SubjectError
 from attncheck.subjects import LIBRARIES, Entry
 from attncheck.suite.fit import Takes, cases_for
+from attncheck.verdict import Run
 
 ROW = "row.json"
 """The file of a folder that says that its implementation is done."""
@@ -57,7 +58,7 @@ def measure(
             timeout=timeout,
             progress=lambda done: progress("cases", done, len(cases)),
         )
-        run = judge.run(Folder.read(folder, cases))
+        run = _judged(Folder.read(folder, cases), judge)
     except SubjectError as error:
         return {"name": name, "docs": entry.docs, "why_not": str(error)}
     found = plain(row(entry, seen, run, set_name))
@@ -73,6 +74,14 @@ def takes(seen: Fingerprint) -> Takes:
         width=known.get("value_width") == "any",
         multiple=LIBRARIES[seen.name].multiple,
     )
+
+
+def _judged(folder: Folder, judge: Judge) -> Run:
+    """The verdicts and the laws, and nothing of what a report says beside them."""
+    profile = folder.profile
+    verdicts = [judge.verdict(case, folder, profile) for case in folder.cases]
+    said = dict(folder.subject) | {"profile": profile}
+    return Run(said, verdicts, laws=judge.laws(folder, profile))
 
 
 def _done(folder: Path, entry: Entry, set_name: str) -> dict[str, Any] | None:

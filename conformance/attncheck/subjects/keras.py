@@ -71,7 +71,7 @@ NAMES = {
 
 SUBJECTS = {name: partial(make, name, on) for name, (make, on) in NAMES.items()}
 
-# Its NumPy backend imports SciPy, which Keras does not ask for.
-BACKENDS = {"numpy": ("numpy", "scipy"), "torch": ("torch",), "jax": ("jax",)}
+# Its NumPy backend imports SciPy and JAX, which Keras does not ask for.
+BACKENDS = {"numpy": ("numpy", "scipy", "jax"), "torch": ("torch",), "jax": ("jax",)}
 
 PACKAGES = {name: ("keras", *BACKENDS[backend]) for name, (_, backend) in NAMES.items()}

@@ -49,6 +49,7 @@ def tpu() -> Library:
         keywords={"bias": "ab"},
         conventions=ours,
         full="bnij",
+        differentiable=False,  # its gradient runs outside of the interpreter
         multiple=MULTIPLE,
         profile="tensor-core+dP",
     )
