@@ -33,6 +33,13 @@ ONE_THREAD = {
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
+LIBRARIES = [
+    name.removeprefix("board-")
+    for name in PYPROJECT["dependency-groups"]
+    if name.startswith("board-")
+]
+"""The environments of the libraries on the board."""
+
 
 def judge_room(session: nox.Session, room: str) -> None:
     """Judges a room in an environment that holds only its framework."""
@@ -154,6 +161,36 @@ def diff(session: nox.Session) -> None:
     command = ["attncheck", "diff", *targets, "--format", "json"]
     with (EVIDENCE / "diff.json").open("w", encoding="utf-8") as out:
         session.run(*command, stdout=out, success_codes=[1])  # they do differ
+
+
+@nox.session(default=False)
+@nox.parametrize("group", LIBRARIES)
+def libraries(session: nox.Session, group: str) -> None:
+    """Measure and judge the libraries of one environment; `board` runs all."""
+    install(session, "check", *({group} & set(ROOMS)))
+    install_groups(session, f"board-{group}")
+    out = BUILD / "board" / group
+    out.parent.mkdir(parents=True, exist_ok=True)
+    command = ["attncheck", "board", "--out", str(out), "--resume"]
+    command += ["--set", set_of(session), f"--json={out}.json"]
+    session.run(*command, silent=True, env=ONE_THREAD)
+
+
+@nox.session(default=False)
+def board(session: nox.Session) -> None:
+    """Measure every library that can be installed, in their environments; show all.
+
+    What was measured of the same versions is kept; a fresh start: rm -r build/board.
+    """
+    names = [f"libraries(group={group!r})" for group in LIBRARIES]
+    command = [sys.executable, "-m", "nox", "--session", *names, "--", *session.posargs]
+    session.run(*command, external=True)
+    install(session, "check")
+    files = [str(BUILD / "board" / f"{group}.json") for group in LIBRARIES]
+    reports = BUILD / "board.html", BUILD / "board.json"
+    session.log(f"the board: {reports[0]} and {reports[1]}")
+    written = [f"--html={reports[0]}", f"--json={reports[1]}"]
+    session.run("attncheck", "board", *files, *written)
 
 
 @nox.session(default=False)
