@@ -488,7 +488,7 @@ def _measured(
             if not errors.is_terminal:
                 _say_row(rows[-1])
     judging.cache.prune()
-    return boards.board(rows, set(LIBRARIES) - set(boards.installed()))
+    return boards.board(rows, set(boards.BOARD) - set(boards.installed()))
 
 
 def _say_row(row: Mapping[str, Any]) -> None:

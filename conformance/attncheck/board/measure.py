@@ -19,9 +19,13 @@ ROW = "row.json"
 """The file of a folder that says that its implementation is done."""
 
 
+BOARD = {name: one for name, one in LIBRARIES.items() if not one.is_ours}
+"""Name → entry, of what is no code of this project's own."""
+
+
 def installed() -> list[str]:
-    """The implementations whose packages are installed here."""
-    return [name for name, entry in LIBRARIES.items() if not entry.missing]
+    """The libraries' implementations whose packages are installed here."""
+    return [name for name, one in BOARD.items() if not one.missing]
 
 
 def measure(
@@ -39,7 +43,7 @@ def measure(
     An implementation that cannot be imported has a row that says why.
     """
     folder = place / name.replace(":", "-")
-    entry = LIBRARIES[name]
+    entry = BOARD[name]
     if resume and (found := _done(folder, entry, set_name)):
         return found
     try:
@@ -72,7 +76,7 @@ def takes(seen: Fingerprint) -> Takes:
     return Takes(
         groups=known.get("heads") is not None,
         width=known.get("value_width") == "any",
-        multiple=LIBRARIES[seen.name].multiple,
+        multiple=BOARD[seen.name].multiple,
     )
 
 

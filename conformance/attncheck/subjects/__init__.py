@@ -46,6 +46,11 @@ class Entry:
         return [name for name in self.packages if not _is_installed(name)]
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is code of this project."""
+        return self.home.startswith("attnref.")
+
+    @property
     def versions(self) -> dict[str, str]:
         """Package → its installed version."""
         return {name: version(name) for name in self.packages}
