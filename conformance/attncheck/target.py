@@ -14,10 +14,14 @@ from typing import Any
 from attncheck import frameworks
 from attncheck.subject import KEYWORDS, Subject, SubjectError
 from attncheck.subjects import LIBRARIES
-from attncheck.subjects.attnref import room_subject
+from attncheck.subjects.attnref import blocked_subject, room_subject
 from attncheck.suggest import near
 
-ROOMS = {f"attnref.{name}": partial(room_subject, name) for name in frameworks.NAMES}
+ROOMS = {
+    f"attnref.{name}{part}": partial(make, name)
+    for part, make in (("", room_subject), (".blocked", blocked_subject))
+    for name in frameworks.NAMES
+}
 BUILT_IN: Mapping[str, Callable[[], Subject]] = {**ROOMS, **LIBRARIES}
 """Name → how to make the subject; making it imports its framework or its library."""
 

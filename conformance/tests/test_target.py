@@ -96,7 +96,9 @@ def test_a_file_may_have_dataclasses(target):
 
 
 def test_every_room_is_built_in_and_the_numpy_room_shows_all_its_results():
-    assert set(ROOMS) == {f"attnref.{name}" for name in NAMES}
+    assert set(ROOMS) == {
+        f"attnref.{name}{part}" for name in NAMES for part in ("", ".blocked")
+    }
     room = load("attnref.numpy")
     assert room.name == "attnref.numpy"
     assert room.accepts == set(KEYWORDS)

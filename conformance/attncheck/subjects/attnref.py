@@ -1,14 +1,40 @@
 """The rooms of this project as subjects: every step, and their own gradients."""
 
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 
+from attncheck import frameworks
 from attncheck.subject import KEYWORDS, Subject
+
+BLOCK = 4
+"""Positions of a block, where blocks are judged."""
 
 
 def room_subject(name: str) -> Subject:
     """The room `attnref.<name>`."""
     return subject_of(import_module(f"attnref.{name}"), name)
+
+
+def blocked_subject(name: str) -> Subject:
+    """Blocked attention in the room `attnref.<name>`, its gradients by autodiff.
+
+    Its blocks are small, so that there are many of them, and a last one that is
+    shorter, in cases of a few positions too.
+    """
+    room = import_module(f"attnref.{name}")
+    blocks = {"block_q": BLOCK, "block_k": BLOCK}
+    has_autodiff = frameworks.adapter(name).vjp is not None
+    gradient = partial(room.attention_blocked_vjp, **blocks)
+    return Subject(
+        call=partial(room.attention_blocked, **blocks),
+        framework=name,
+        name=f"{room.__name__}.blocked",
+        accepts=frozenset(KEYWORDS),
+        returns=("output", "lse"),
+        grad=None if has_autodiff else gradient,
+        profile="strict",
+    )
 
 
 def subject_of(room: ModuleType, framework: str) -> Subject:

@@ -13,15 +13,20 @@ ROOMS = sorted(p.parent for p in HOUSE.glob("*/__init__.py") if p.parent.name !=
 FIRST, *OTHERS = ROOMS
 
 EXTRA_FOLDERS = {"torch": {"sdpa"}}
+EXTRA_FILES = {"numpy": {"threads.py"}}
 EXTRA_NAMES = {"torch": {"MultiHeadAttention"}}
 EXTRA_FUNCTIONS = {"torch": {"without_autocast"}}
 EXTRA_PARAMETERS = {("torch", "mask_array"): ["device"]}
 """What a room has more than the others, and why: torch's fused backends, its module
-class, its autocast and its devices."""
+class, its autocast and its devices, and NumPy's threads."""
+
+EXTRA_IMPORTS = {"numpy": {"threadpoolctl"}}
+"""What a room's extra in pyproject.toml declares beside its framework."""
 
 
 def files(room):
     paths = {str(p.relative_to(room)) for p in room.rglob("*.py")}
+    paths -= EXTRA_FILES.get(room.name, set())
     return {p for p in paths if p.split("/")[0] not in EXTRA_FOLDERS.get(room.name, ())}
 
 
@@ -71,6 +76,7 @@ def classes(room, file):
         (node.name, [x.target.id for x in node.body if isinstance(x, ast.AnnAssign)])
         for node in tree(room / file).body
         if isinstance(node, ast.ClassDef)
+        and not node.name.startswith("_")
         and node.name not in EXTRA_NAMES.get(room.name, set())
     ]
 
@@ -128,7 +134,8 @@ def is_allowed(name, room):
     first, *rest = name.split(".")
     if first == "attnref":
         return rest[:1] in (["spec"], [room.name])
-    return first in sys.stdlib_module_names or first in ("einops", room.name)
+    others = {"einops", room.name} | EXTRA_IMPORTS.get(room.name, set())
+    return first in sys.stdlib_module_names or first in others
 
 
 @every_room

@@ -170,6 +170,29 @@ def test_a_simple_predicate_claims_all_that_is_true(mask, rows, columns):
     assert mask.block(*rows, *columns) == want
 
 
+def test_segments_claim_what_their_ids_say_where_these_are_sorted():
+    q_ids = [[0, 0, 1, 1, 2], [4, 4, 5, 5, 5]]
+    k_ids = [[0, 0, 0, 1, 1], [4, 4, 4, 5, 5]]
+    mask = segments(q_ids, np.array(k_ids))
+    claims = {
+        (rows, keys): mask.block(*rows, *keys)
+        for rows in ((0, 2), (2, 4), (1, 3))
+        for keys in ((0, 3), (3, 5), (2, 4))
+    }
+    assert [at for at, claim in claims.items() if claim == "full"] == [
+        ((0, 2), (0, 3)),
+        ((2, 4), (3, 5)),
+    ]
+    assert [at for at, claim in claims.items() if claim == "empty"] == [
+        ((0, 2), (3, 5)),
+        ((2, 4), (0, 3)),
+    ]
+    for (rows, keys), claim in claims.items():
+        block = visible(mask, *rows, *keys)
+        want = "full" if block.all() else "partial" if block.any() else "empty"
+        assert claim == want
+
+
 def test_offsets_align_the_corners():
     upper_left = [[1, 0, 0], [1, 1, 0]]
     lower_right = [[1, 1, 0], [1, 1, 1]]

@@ -6,6 +6,7 @@ Runs under `jit`, `vmap` and `grad`; parameters and mask predicates are pytrees,
 
 from .attend import apply_dropout, attend
 from .attention import Steps, attention, attention_steps
+from .blocked import attention_blocked, attention_blocked_vjp, merge_parts
 from .gradients import attention_vjp
 from .mask import apply_mask, mask_array
 from .multihead import MultiHeadParams, multi_head_attention
@@ -23,10 +24,13 @@ __all__ = [
     "apply_softcap",
     "attend",
     "attention",
+    "attention_blocked",
+    "attention_blocked_vjp",
     "attention_steps",
     "attention_vjp",
     "mask_array",
     "merge",
+    "merge_parts",
     "multi_head_attention",
     "project",
     "scores",

@@ -5,6 +5,7 @@
 
 from .attend import apply_dropout, attend
 from .attention import Steps, attention, attention_steps
+from .blocked import attention_blocked, attention_blocked_vjp, merge_parts
 from .gradients import attention_vjp
 from .mask import apply_mask, mask_array
 from .multihead import MultiHeadParams, multi_head_attention
@@ -22,10 +23,13 @@ __all__ = [
     "apply_softcap",
     "attend",
     "attention",
+    "attention_blocked",
+    "attention_blocked_vjp",
     "attention_steps",
     "attention_vjp",
     "mask_array",
     "merge",
+    "merge_parts",
     "multi_head_attention",
     "project",
     "scores",

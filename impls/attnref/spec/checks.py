@@ -173,6 +173,31 @@ def check_scale(scale: float | None) -> None:
         raise ValueError(f"`scale` must be finite, but is {scale}")
 
 
+def check_blocks(**sizes: Any) -> None:
+    """Sizes of blocks, by the names of their arguments: ints of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"`{name}` must be an int of at least 1, but is {size!r}")
+
+
+def check_parts(array_type: type, outputs: Any, lses: Any) -> None:
+    """Outputs and log-sum-exps of parts: as many of each, all of the same axes."""
+    if not len(outputs) or len(outputs) != len(lses):
+        raise ValueError(
+            "`merge_parts` takes an output and a log-sum-exp of each part, at least "
+            f"one, but got {len(outputs)} and {len(lses)}"
+        )
+    check_arrays(array_type, {f"outputs[{p}]": x for p, x in enumerate(outputs)})
+    axes = {f"outputs[{p}]": (x, patterns.OUTPUT) for p, x in enumerate(outputs)}
+    axes |= {f"lses[{p}]": (x, patterns.LSE) for p, x in enumerate(lses)}
+    bind_axes(axes)
+    wide = "float64" if dtype_name(outputs[0]) == "float64" else "float32"
+    for place, lse in enumerate(lses):
+        check_type(f"lses[{place}]", lse, array_type)
+        if dtype_name(lse) != wide:
+            raise TypeError(f"`lses[{place}]` must be {wide}, but is {dtype_name(lse)}")
+
+
 def check_multi_head(
     array_type: type,
     params: Any,

@@ -149,6 +149,18 @@ def window_of(mask: Any) -> tuple[int | None, int | None, Any] | None:
     return (mask.left, mask.right, mask.offset) if isinstance(mask, _Window) else None
 
 
+def extent(mask: Any, rows: slice, keys: slice) -> Extent:
+    """How much of a block of queries and keys a mask, of any kind, leaves visible.
+
+    Without a mask all of it; of an array, or of a plain callable, nothing is known.
+    """
+    if mask is None:
+        return "full"
+    if not isinstance(mask, Mask):
+        return "partial"
+    return mask.block(rows.start, rows.stop, keys.start, keys.stop)
+
+
 @dataclass(frozen=True)
 class _Causal(Mask):
     offset: Any = field(metadata={"axes": "b"})
@@ -221,7 +233,14 @@ class _Segments(Mask):
         return self.q_ids[b, i] == self.k_ids[b, j]
 
     def block(self, i0, i1, j0, j1):
-        return "partial"
+        ranges = [_ranges(self.q_ids, i0, i1), _ranges(self.k_ids, j0, j1)]
+        if None in ranges:
+            return "partial"
+        pairs = list(zip(*ranges, strict=True))
+        return _extent(
+            empty=all(q[1] < k[0] or k[1] < q[0] for q, k in pairs),
+            full=all(q == k and q[0] == q[1] for q, k in pairs),
+        )
 
 
 @dataclass(frozen=True)
@@ -288,6 +307,18 @@ def _bounds(value: Any) -> tuple[int, int] | tuple[None, None]:
         return min(known), max(known)
     except (TypeError, ValueError, RuntimeError):  # traced, or no batch at all
         return None, None
+
+
+def _ranges(ids: Any, start: int, stop: int) -> list[tuple[int, int]] | None:
+    """Least and greatest id of some positions, one a batch element, where known."""
+    try:
+        if isinstance(ids, tuple):
+            rows = [row[start:stop] for row in ids]
+        else:
+            rows = ids[:, start:stop].tolist()
+        return [(min(row), max(row)) for row in rows]
+    except (TypeError, ValueError, RuntimeError):  # traced
+        return None
 
 
 def _integers(
