@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attncheck.board.issues import issues
+from attncheck.case import Case
 from attncheck.clauses import CLAUSES
 from attncheck.report.snippet import built_in_snippet
 from attncheck.report.summary import finding_record
@@ -17,6 +18,9 @@ from attncheck.report.words import element
 from attncheck.verdict import Run, Verdict
 
 SENTENCES: Mapping[str, str] = {clause.name: clause.sentence for clause in CLAUSES}
+
+EMPTY_ROW, EMPTY_ROW_BIAS = "empty-row-output", "bias-minus-inf-row"
+"""The clauses of a query without a key."""
 
 PRECISION = "precision-"
 """What a deviation is called that float32 does not have, before the storage type."""
@@ -34,10 +38,26 @@ def deviations(run: Run) -> list[dict[str, Any]]:
 
 
 def _name(verdict: Verdict, in_float32: Set[str]) -> str:
-    """The clause that is broken; or the storage type, where float32 passes."""
-    case = verdict.case
+    """The clause that is broken; or the storage type, where float32 passes.
+
+    What is wrong in a query without a key is that, whatever else the case is about.
+    """
+    case, first = verdict.case, verdict.first_failure
+    if first is not None and first.worst is not None:
+        empty = _without_keys(case)
+        at = tuple(first.worst.index.get(axis, 0) for axis in "bni")
+        if empty.any() and (empty[at] or np.isnan(first.worst.got)):
+            return EMPTY_ROW_BIAS if "mask" not in case.inputs else EMPTY_ROW
     is_alone = _recipe(verdict) not in in_float32
     return f"{PRECISION}{case.dtype}" if is_alone else case.clauses[0]
+
+
+def _without_keys(case: Case) -> np.ndarray:
+    """Which queries have no key that they may see: `b n i`."""
+    sizes = tuple(case.sizes[axis] for axis in "bnij")
+    seen = np.broadcast_to(case.inputs.get("mask", np.array(True)), sizes)
+    bias = case.inputs.get("bias", np.zeros(1)).astype(np.float64)
+    return ~(seen & (bias != -np.inf)).any(axis=-1)
 
 
 def _recipe(verdict: Verdict) -> str:

@@ -160,7 +160,9 @@ def _without_sizes(message: str) -> str:
     digits = "".join("#" if char.isdigit() else char for char in text)
     while "##" in digits:
         digits = digits.replace("##", "#")
-    return digits[:EXCERPT]
+    if len(digits) <= EXCERPT:
+        return digits
+    return f"{digits[: EXCERPT // 4]} … {digits[-EXCERPT:]}"
 
 
 def _outcomes(verdicts: Iterable[Verdict]) -> dict[str, list[str]]:

@@ -53,6 +53,9 @@ SHORT: Mapping[tuple[str, Any], str] = {
 
 UNKNOWN = "?"
 
+CONVENTION_WIDTH = 13
+"""Columns of a terminal that one convention takes."""
+
 
 def conventions_table(board: Mapping[str, Any]) -> list[list[str]]:
     """Header and rows of the conventions as measured; `?` was not measured."""
@@ -115,17 +118,7 @@ def print_board(
     changed: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Prints the board, and what changed if it was compared with another."""
-    table = titled("conventions as measured; ≠ where the spec has it otherwise")
-    header, *rows = conventions_table(board)
-    for column in header:
-        table.add_column(column, no_wrap=not column)
-    for record, row in zip(board["rows"], rows, strict=True):
-        marks = [
-            f"≠ {escape(words)}" if differs(record, name) else escape(words)
-            for name, words in zip(COLUMNS, row[1:], strict=True)
-        ]
-        table.add_row(escape(row[0]), *marks)
-    console.print(table)
+    _print_conventions(board["rows"], console)
     table = titled("cases passed of those that apply, and what is not a pass")
     for column in ("", "version", *DTYPES, "refused", "lost", "not applicable"):
         table.add_column(column, no_wrap=not column)
@@ -142,6 +135,27 @@ def print_board(
         console.print(f"not installed here: {escape(words)}", soft_wrap=True)
     if changed is not None:
         print_changes(changed, console)
+
+
+def _print_conventions(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Tables of the conventions, each of as many columns as the terminal has room."""
+    first = max([len(row["name"]) for row in rows], default=0) + 2
+    number = max(3, (console.width - first) // CONVENTION_WIDTH)
+    names = list(COLUMNS)
+    for few in (names[at : at + number] for at in range(0, len(names), number)):
+        table = titled("conventions as measured; ≠ where the spec has it otherwise")
+        table.add_column("", no_wrap=True)
+        for name in few:
+            table.add_column(COLUMNS[name])
+        for row in rows:
+            cells = [_marked(row, name) for name in few]
+            table.add_row(escape(row["name"]), *map(escape, cells))
+        console.print(table)
+
+
+def _marked(row: Mapping[str, Any], name: str) -> str:
+    words = convention(row, name)
+    return f"≠ {words}" if differs(row, name) else words
 
 
 def _totals(row: Mapping[str, Any]) -> list[str]:

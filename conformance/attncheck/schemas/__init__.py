@@ -1,8 +1,8 @@
-"""The JSON schemas of a case, a result and a report (draft 2020-12)."""
+"""The JSON schemas of a case, a result, a report and a board (draft 2020-12)."""
 
 from importlib.resources import files
 
-NAMES = ("case", "result", "report")
+NAMES = ("case", "result", "report", "board")
 
 
 def text(name: str) -> str:

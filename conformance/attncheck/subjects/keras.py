@@ -42,8 +42,7 @@ def _layer(name: str, backend: str) -> Library:
         dtype = str(query.dtype).removeprefix("torch.")
         options = {"value_dim": e, "use_bias": False, "output_shape": n * e}
         layer = keras.layers.MultiHeadAttention(n, d, dtype=dtype, **options)
-        arrays = (query, value, key)
-        flat = [x.reshape(*x.shape[:2], n * x.shape[3]) for x in arrays]
+        flat = [x.reshape(*x.shape[:2], n * x.shape[3]) for x in (query, value, key)]
         layer.build(*(x.shape for x in flat))
         eyes = [keras.ops.eye(n * size, dtype=dtype) for size in (d, d, e, e)]
         shapes = [w.shape for w in layer.weights]

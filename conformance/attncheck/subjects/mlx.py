@@ -12,23 +12,26 @@ DOCS = (
 )
 
 
+def _array(x):
+    import mlx.core as mx
+
+    if x.dtype.name == "bfloat16":  # which NumPy has no type for
+        return mx.array(x.view(np.uint16)).view(mx.bfloat16)
+    return mx.array(x, mx.float64) if x.dtype == np.float64 else mx.array(x)
+
+
 def fast() -> Library:
     """`mx.fast.scaled_dot_product_attention`, arrays copied in and out."""
     import mlx.core as mx
 
-    def array(x):
-        if x.dtype.name == "bfloat16":  # which NumPy has no type for
-            return mx.array(x.view(np.uint16)).view(mx.bfloat16)
-        return mx.array(x, mx.float64) if x.dtype == np.float64 else mx.array(x)
-
     def attention(q, k, v, *, scale, mask=None, causal=False, sinks=None):
         if causal and mask is not None:
             raise ValueError("`mask` is an array or 'causal', not both")
-        masks = "causal" if causal else mask if mask is None else array(mask)
-        options = {"mask": masks, "sinks": sinks if sinks is None else array(sinks)}
+        masks = "causal" if causal else mask if mask is None else _array(mask)
+        options = {"mask": masks, "sinks": sinks if sinks is None else _array(sinks)}
         run = mx.fast.scaled_dot_product_attention
         with mx.stream(mx.cpu):
-            out = run(*map(array, (q, k, v)), scale=scale, **options)
+            out = run(*map(_array, (q, k, v)), scale=scale, **options)
             if out.dtype == mx.bfloat16:
                 return np.array(out.view(mx.uint16)).view(q.dtype)
             return np.array(out)
@@ -40,6 +43,7 @@ def fast() -> Library:
         framework="numpy",
         packages=PACKAGES,
         conventions=ours,
+        profile="eager",
     )
 
 

@@ -10,22 +10,23 @@ DOCS = "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttenti
 FLEX = "https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html"
 
 
-def _layer(name: str, *, need_weights: bool, training: bool) -> Library:
-    """`nn.MultiheadAttention`, with as many heads as q has."""
+def _attend(query, key, value, attn_mask=None, *, need_weights, training):
+    """The layer, with as many heads as q has."""
     import torch
 
-    def attention(query, key, value, attn_mask=None, *, need_weights, training):
-        n, d = query.shape[2:]
-        options = {"bias": False, "batch_first": True, "dtype": query.dtype}
-        layer = torch.nn.MultiheadAttention(n * d, n, **options).train(training)
-        eye = torch.eye(n * d, dtype=query.dtype)
-        weights = {"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye}
-        layer.load_state_dict(weights)
-        mask = attn_mask if attn_mask is None else attn_mask.flatten(0, 1)
-        flat = (x.flatten(2) for x in (query, key, value))
-        out, _ = layer(*flat, attn_mask=mask, need_weights=need_weights)
-        return out.unflatten(2, (n, d))
+    n, d = query.shape[2:]
+    options = {"bias": False, "batch_first": True, "dtype": query.dtype}
+    layer = torch.nn.MultiheadAttention(n * d, n, **options).train(training)
+    eye = torch.eye(n * d, dtype=query.dtype)
+    layer.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
+    mask = attn_mask if attn_mask is None else attn_mask.flatten(0, 1)
+    flat = (x.flatten(2) for x in (query, key, value))
+    out, _ = layer(*flat, attn_mask=mask, need_weights=need_weights)
+    return out.unflatten(2, (n, d))
 
+
+def _layer(name: str, *, need_weights: bool, training: bool) -> Library:
+    """`nn.MultiheadAttention`."""
     ours = Conventions(
         layout="b i n d",
         mask_true="block",
@@ -35,7 +36,7 @@ def _layer(name: str, *, need_weights: bool, training: bool) -> Library:
     )
     return Library(
         name=name,
-        function=partial(attention, need_weights=need_weights, training=training),
+        function=partial(_attend, need_weights=need_weights, training=training),
         framework="torch",
         packages=PACKAGES,
         conventions=ours,
@@ -62,9 +63,7 @@ def flex() -> Library:
             blocks = create_block_mask(seen, b, n, i, j, device="cpu")
         return flex_attention(query, key, value, mod, blocks, **options)
 
-    words = ("mask", "bias", "scale")
-    keywords = {word: word for word in words}
-    keywords |= {"grouped": "enable_gqa", "lse": "return_lse"}
+    keywords = {"scale": "scale", "grouped": "enable_gqa", "lse": "return_lse"}
     return Library(
         name="torch:flex",
         function=attention,
