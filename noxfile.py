@@ -153,6 +153,17 @@ def bench(session: nox.Session, room: str) -> None:
     session.run(*command, f"--set={set_of(session)}")
 
 
+@nox.session(name="torch-gpu", default=False, venv_backend="none")
+def torch_gpu(session: nox.Session) -> None:
+    """Judge PyTorch's fused backends on a GPU, and time them; without one, say so.
+
+    By the Python that there is, with its PyTorch: a device needs a build of its own.
+    """
+    command = ["python", "-m", "attncheck", "gpu", f"--out={BUILD / 'gpu'}"]
+    roots = os.pathsep.join(("impls", "conformance"))
+    session.run(*command, *session.posargs, env={"PYTHONPATH": roots})
+
+
 @nox.session(default=False)
 def diff(session: nox.Session) -> None:
     """Measure wherein torch and jax differ; write the evidence that pages show."""

@@ -26,6 +26,10 @@ def missing() -> str | None:
 
 def main() -> None:
     """The command line."""
+    if sys.argv[1:2] == ["gpu"]:  # for machines that have PyTorch, and little else
+        from attncheck import gpu
+
+        sys.exit(gpu.main(sys.argv[2:]))
     if (sentence := missing()) is not None:
         print(sentence, file=sys.stderr)
         sys.exit(2)

@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Column, Table
 
+import attncheck.gpu
 import attnref
 from attncheck import board as boards
 from attncheck import frameworks, minilm, schemas
@@ -496,6 +497,16 @@ def _say_row(row: Mapping[str, Any]) -> None:
     counts = row.get("counts", {})
     words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
     errors.print(escape(f"{row['name']}: {words or row['why_not']}"), soft_wrap=True)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+    epilog="Example: `attncheck gpu --out build/gpu`",
+)
+def gpu(context: typer.Context) -> None:
+    """Judge PyTorch's fused backends on this machine's GPU, and time them."""
+    raise typer.Exit(attncheck.gpu.main(context.args))
 
 
 @app.command(

@@ -71,14 +71,16 @@ def score_mod(call: Call) -> Callable | None:
 def block_mask(call: Call):
     """The `BlockMask` of the call; None where nothing is blocked.
 
-    Of a predicate that carries no arrays it is made once and kept.
+    Of a predicate that is frozen data all through it is made once and kept.
     """
     b, n, i, _ = call.q.shape
     j, device = call.k.shape[2], call.q.device
     predicate = call.predicate
     if predicate is not None:
-        if _is_plain(predicate):
-            return _kept(predicate, b, i, j, device)
+        if isinstance(predicate, Mask):
+            carried = _carried(predicate)
+            if all(type(values) is tuple for values in carried):
+                return _kept(predicate, b if carried else 1, i, j, device)
         heads = 1 if isinstance(predicate, Mask) else n
         return create_block_mask(bound(predicate, device), b, heads, i, j, device)
     if call.mask is None:
@@ -97,17 +99,16 @@ def _kept(predicate: Mask, b: int, i: int, j: int, device: torch.device):
     return create_block_mask(bound(predicate, device), b, 1, i, j, device)
 
 
-def _is_plain(predicate) -> bool:
-    """Whether it is frozen data all through: tensors may change their values."""
-    carried = []
+def _carried(mask: Mask) -> list:
+    """What a predicate carries: tuples, or tensors, whose values may change."""
+    found = []
 
     def noted(values):
-        carried.append(values)
+        found.append(values)
         return values
 
-    if isinstance(predicate, Mask):
-        predicate.bind(noted)
-    return isinstance(predicate, Mask) and all(type(x) is tuple for x in carried)
+    mask.bind(noted)
+    return found
 
 
 @cache
