@@ -5,6 +5,7 @@ Standard library and einops only; importing it imports no framework.
 
 from attnref.spec.axes import AXES
 from attnref.spec.conventions import SPEC, Conventions
+from attnref.spec.layouts import gather_pages, pack, unpack
 from attnref.spec.masks import Mask, causal, padding, prefix, segments, window
 from attnref.spec.patterns import STEPS, Step
 
@@ -16,8 +17,11 @@ __all__ = [
     "Mask",
     "Step",
     "causal",
+    "gather_pages",
+    "pack",
     "padding",
     "prefix",
     "segments",
+    "unpack",
     "window",
 ]
