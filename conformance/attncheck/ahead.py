@@ -18,7 +18,7 @@ from attncheck.exchange import read_cases
 from attncheck.judging import Judge
 
 MOST_PROCESSES = 4
-"""Every one holds what it has derived."""
+"""Every one holds the cases."""
 
 WORTH_A_PROCESS = 50
 """Cases that are worth another start of Python."""
@@ -83,11 +83,10 @@ class Ahead:
 def main(argv: Sequence[str]) -> None:
     """Derives a part of the cases in a folder."""
     folder, profile, part, parts = argv
-    judge = Judge(Cache.of_user())
     # By hash, so that what takes long is in all parts alike.
     cases = sorted(read_cases(Path(folder)), key=lambda case: case.sha256)
     for case in cases[int(part) :: int(parts)]:
-        judge.budget(case, profile)
+        Judge(Cache.of_user()).budget(case, profile)  # one a case: it forgets nothing
 
 
 if __name__ == "__main__":
