@@ -208,6 +208,13 @@ def board(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def pages(session: nox.Session) -> None:
+    """Measure what the site's pages quote and draw; write the evidence."""
+    install(session, "check", "real", *ROOMS)
+    session.run("python", "conformance/pages/run.py", str(EVIDENCE), env=ONE_THREAD)
+
+
+@nox.session(default=False)
 def faults(session: nox.Session) -> None:
     """Run every known mistake past our rule and the usual ones; write the evidence."""
     install(session, "check", "torch")

@@ -16,6 +16,8 @@ extensions = [
     "formulas_as_mathml",
     "repository_links",
     "rooms_side_by_side",
+    "evidence",
+    "drawings",
 ]
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]

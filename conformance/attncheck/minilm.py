@@ -178,7 +178,7 @@ def cases() -> list[Case]:
 def _attention_case(
     layer: int, params: Mapping[str, np.ndarray], x: np.ndarray, mask: np.ndarray
 ) -> Case:
-    heads = {n: a.astype(np.float32) for n, a in _project(params, x).items()}
+    heads = {n: a.astype(np.float32) for n, a in project(params, x).items()}
     # Self-attention, and as wide in values as in keys: the output is shaped like q.
     shape = heads["q"].shape
     d_out = np.random.default_rng(layer).standard_normal(shape, dtype=np.float32)
@@ -215,10 +215,10 @@ def exact_attention(
     params: Mapping[str, np.ndarray], x: np.ndarray, mask: np.ndarray
 ) -> np.ndarray:
     """An attention layer in float64, rounded once: its own error counts for nothing."""
-    return _attend(params, _project(params, x), mask).astype(np.float32)
+    return _attend(params, project(params, x), mask).astype(np.float32)
 
 
-def _project(params: Mapping[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
+def project(params: Mapping[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
     """q, k and v in float64, by name."""
     wide = {name: array.astype(np.float64) for name, array in params.items()}
     return {

@@ -1,0 +1,56 @@
+"""Measures what the pages quote: `python run.py OUT`, where every room can be imported.
+
+`OUT/steps.json` says how far the rooms are from the definition in every step,
+`OUT/answers.json` what the questions are answered with, and `OUT/sentence.json` holds
+the weights that are drawn.
+"""
+
+import json
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import agreement
+import answers
+import drawn
+import sentence
+
+from attncheck import frameworks
+
+
+def steps() -> dict[str, Any]:
+    """Every room's errors, with all that is needed to repeat them."""
+    rooms = {room: agreement.measure(room) for room in frameworks.NAMES}
+    case = sentence.attention_case("F32")
+    return {
+        "date": date.today().isoformat(),
+        "sentence": sentence.SENTENCE,
+        "layer": sentence.LAYER,
+        "seed": 0,
+        "sizes": case.sizes,
+        "profile": "strict",
+        "versions": {room: agreement.versions(room) for room in rooms},
+        "rooms": rooms,
+    }
+
+
+def write(path: Path, evidence: Any) -> None:
+    """As JSON, numbers with as many digits as are worth keeping."""
+    text = json.dumps(_rounded(evidence), indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    write(out / "steps.json", steps())
+    write(out / "answers.json", answers.measure())
+    write(out / "sentence.json", drawn.measure())

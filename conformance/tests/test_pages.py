@@ -1,0 +1,82 @@
+"""What the pages quote is what is measured today."""
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from attncheck import minilm
+
+ROOT = Path(__file__).parents[2]
+EVIDENCE = ROOT / "docs" / "evidence"
+AGAIN = "run `nox -s pages`"
+
+needs_model = pytest.mark.skipif(
+    minilm.available() is not None, reason=str(minilm.available())
+)
+
+
+@pytest.fixture
+def pages(monkeypatch):
+    """Imports a module of the folder, which is no package."""
+    monkeypatch.syspath_prepend(ROOT / "conformance" / "pages")
+    return import_module
+
+
+def evidence(name):
+    return json.loads((EVIDENCE / f"{name}.json").read_text("utf-8"))
+
+
+def numbers(value, place=()):
+    """Place → number, of everything in a document."""
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    else:
+        return {place: value}
+    return {k: v for key, x in parts for k, v in numbers(x, (*place, key)).items()}
+
+
+@needs_model
+def test_questions_are_answered_with_what_is_measured(pages):
+    """Four digits; what is rounding alone, below 10⁻¹², stays below."""
+    found, kept = (
+        numbers(x) for x in (pages("answers").measure(), evidence("answers"))
+    )
+    assert found.keys() == kept.keys(), AGAIN
+    for place, value in kept.items():
+        assert found[place] == pytest.approx(value, rel=1e-4, abs=1e-12), (place, AGAIN)
+
+
+@needs_model
+def test_the_weights_that_are_drawn_are_the_models(pages):
+    found, kept = (
+        numbers(json.loads(json.dumps(x)))
+        for x in (pages("drawn").measure(), evidence("sentence"))
+    )
+    assert found.keys() == kept.keys(), AGAIN
+    for place, value in kept.items():
+        same = value if isinstance(value, str) else pytest.approx(value, abs=2e-4)
+        assert found[place] == same, (place, AGAIN)
+
+
+@needs_model
+def test_the_tokens_are_the_tokenizers(pages):
+    sentence = pages("sentence")
+    tokens = minilm.tokenise([sentence.SENTENCE])
+    words = (minilm.folder() / "vocab.txt").read_text("utf-8").splitlines()
+    assert tuple(words[place] for place in tokens.ids[0]) == sentence.TOKENS
+
+
+def test_the_page_of_a_step_is_linked_and_shows_code_and_a_measurement():
+    folder = ROOT / "docs" / "steps"
+    pages = {path.stem for path in folder.glob("*.md")} - {"index"}
+    index = (folder / "index.md").read_text("utf-8")
+    assert set(re.findall(r"\]\((\w+)\.md\)", index)) == pages
+    for name in pages - {"inputs"}:
+        text = (folder / f"{name}.md").read_text("utf-8")
+        assert "```{rooms} " in text, name
+        assert "```{measured} " in text or name == "whole", name
