@@ -186,7 +186,8 @@ def libraries(session: nox.Session, group: str) -> None:
     out = BUILD / "board" / group
     out.parent.mkdir(parents=True, exist_ok=True)
     command = ["attncheck", "board", "--out", str(out), "--resume"]
-    command += ["--set", set_of(session), f"--json={out}.json"]
+    command += [f"--json={out}.json"]
+    command += ["--set=full"] if set_of(session) == "full" else []
     session.run(*command, silent=True, env=ONE_THREAD)
 
 

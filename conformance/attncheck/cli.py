@@ -442,7 +442,7 @@ def board(
         if files:
             found = boards.merged([boards.read(file) for file in files])
         else:
-            found = _measured(only, set_name or SETS[0], timeout, place, resume)
+            found = _measured(only, set_name, timeout, place, resume)
         changed = None if old is None else boards.changes(old, found)
     text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     if json_file is not None:
@@ -456,7 +456,7 @@ def board(
 
 
 def _measured(
-    only: str, set_name: str, timeout: float, place: Path, resume: bool
+    only: str, set_name: str | None, timeout: float, place: Path, resume: bool
 ) -> dict[str, Any]:
     """The board of the implementations that match, of those installed here."""
     names = [name for name in boards.installed() if fnmatchcase(name, only)]

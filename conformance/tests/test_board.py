@@ -234,7 +234,6 @@ subject = Library(
         ("numpy",),
         "https://example.org",
         "odd",
-        dtypes=("F32",),
     )
     module = __import__("attncheck.board.measure", fromlist=["BOARD"])
     monkeypatch.setitem(module.BOARD, target, entry)

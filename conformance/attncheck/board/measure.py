@@ -32,7 +32,7 @@ def measure(
     name: str,
     place: Path,
     *,
-    set_name: str = "smoke",
+    set_name: str | None = None,
     timeout: float = 60.0,
     judge: Judge,
     resume: bool = False,
@@ -40,10 +40,12 @@ def measure(
 ) -> dict[str, Any]:
     """The row of one implementation; what it does in `place` can be resumed.
 
-    An implementation that cannot be imported has a row that says why.
+    The set of cases is the implementation's own, if none is asked for.  One that cannot
+    be imported has a row that says why.
     """
     folder = place / name.replace(":", "-")
     entry = BOARD[name]
+    set_name = set_name or entry.board_set
     if resume and (found := _done(folder, entry, set_name)):
         return found
     try:
@@ -52,7 +54,7 @@ def measure(
             timeout=timeout,
             progress=lambda done: progress("probes", done, 33),
         )
-        cases = cases_for(takes(seen), set_name, entry.dtypes)
+        cases = cases_for(takes(seen), set_name)
         collect(
             name,
             cases,

@@ -40,7 +40,6 @@ def row(entry: Entry, seen: Fingerprint, run: Run, set_name: str) -> dict[str, A
         "version": seen.version,
         "profile": run.subject["profile"],
         "set": set_name,
-        "dtypes": entry.dtypes,
         "cases": len(run.verdicts),
         "counts": dict(Counter(verdict.outcome for verdict in run.verdicts)),
         "seconds": round(seen.seconds + sum(v.seconds for v in run.verdicts), 1),

@@ -1,12 +1,13 @@
 """The subjects that ship with the judge: one file a library.
 
-Every file but `attnref.py` says which distributions it needs (`PACKAGES`, of all of its
-subjects or by their names), where the library is documented (`DOCS`), and names its
-subjects (`SUBJECTS`): name → what makes the `Subject`, or a `Library` that makes one.
-Only making one imports the library.  A file whose subjects want lengths that are
-multiples of some number says so, too (`MULTIPLE`), so does one that is too slow for
-cases of every storage type (`BOARD_DTYPES`), and one whose code is this project's own,
-and lies elsewhere (`HOME`).
+Every file but `attnref.py` says which distributions it needs (`PACKAGES`), where the
+library is documented (`DOCS`), and names its subjects (`SUBJECTS`): name → what makes
+the `Subject`, or a `Library` that makes one.  Only making one imports the library.
+
+A file whose subjects want lengths that are multiples of some number says so, too
+(`MULTIPLE`), so does one that is too slow for the smoke set (`BOARD_SET`), and one whose
+code is this project's own, and lies elsewhere (`HOME`).  Packages and set may be given
+by the names of the subjects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from attncheck.case import DTYPES
 from attncheck.library import Library
 from attncheck.subject import Subject
 
@@ -32,8 +32,8 @@ class Entry:
     home: str
     """The module whose code it is."""
     multiple: int = 1
-    dtypes: tuple[str, ...] = tuple(DTYPES)
-    """The storage types of the cases that the board has of it."""
+    board_set: str = "smoke"
+    """The set of the cases that the board has of it."""
 
     def __call__(self) -> Subject:
         """Makes the subject; imports the library."""
@@ -62,15 +62,17 @@ def _entries() -> Iterator[Entry]:
             module = import_module(f"attncheck.subjects.{path.stem}")
             for name, make in module.SUBJECTS.items():
                 multiple = getattr(module, "MULTIPLE", 1)
-                dtypes = getattr(module, "BOARD_DTYPES", tuple(DTYPES))
-                packages = _packages(module.PACKAGES, name)
+                board_set = _of(getattr(module, "BOARD_SET", "smoke"), name)
+                packages = _of(module.PACKAGES, name)
                 home = getattr(module, "HOME", module.__name__)
-                yield Entry(name, make, packages, module.DOCS, home, multiple, dtypes)
+                yield Entry(
+                    name, make, packages, module.DOCS, home, multiple, board_set
+                )
 
 
-def _packages(packages: Any, name: str) -> tuple[str, ...]:
-    """Those of all subjects of a file, or of this one."""
-    return packages[name] if isinstance(packages, Mapping) else packages
+def _of(said: Any, name: str) -> Any:
+    """What a file says of all of its subjects, or of this one by its name."""
+    return said[name] if isinstance(said, Mapping) else said
 
 
 def _is_installed(name: str) -> bool:

@@ -74,3 +74,9 @@ SUBJECTS = {name: partial(make, name, on) for name, (make, on) in NAMES.items()}
 BACKENDS = {"numpy": ("numpy", "scipy", "jax"), "torch": ("torch",), "jax": ("jax",)}
 
 PACKAGES = {name: ("keras", *BACKENDS[backend]) for name, (_, backend) in NAMES.items()}
+
+# JAX compiles for every shape.
+BOARD_SET = {
+    name: "forward" if backend == "jax" else "smoke"
+    for name, (_, backend) in NAMES.items()
+}

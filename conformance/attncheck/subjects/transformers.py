@@ -51,6 +51,7 @@ def sdpa() -> Library:
         packages=PACKAGES,
         keywords={"mask": "attention_mask", **words},
         conventions=Conventions(mask_float="add"),
+        profile="tensor-core+exp",
     )
 
 

@@ -14,6 +14,9 @@ from attncheck.suite.build import build
 from attncheck.suite.recipe import Recipe
 from attncheck.suite.shapes import Shape
 
+FORWARD_SET = "forward"
+"""The set of what is too slow for another: the smoke set's outputs, in float32."""
+
 FITTED, TINY = "fitted", "tiny"
 """What the ids of such cases have after the @."""
 
@@ -39,8 +42,15 @@ class Takes:
         b, h, g, i, j, d, e, c, m = shape
         if not self.groups:
             h, g = h * g, 1
-        i, j = (-(-size // self.multiple) * self.multiple for size in (i, j))
+        i, j = self._lengths(i, j)
         return Shape(b, h, g, i, j, d, e if self.width else d, c, m)
+
+    def _lengths(self, i: int, j: int) -> tuple[int, int]:
+        """Multiples; where one was longer than the other, it stays so."""
+        rounded = [-(-size // self.multiple) * self.multiple for size in (i, j)]
+        if i != j and rounded[0] == rounded[1] and min(i, j):
+            rounded[int(j > i)] += self.multiple
+        return rounded[0], rounded[1]
 
 
 def cases_for(
@@ -52,6 +62,8 @@ def cases_for(
     no clause is left stays as it was, and is not applicable.  Beside them, the cases
     in float32 as small as they get: what fails there is shown.
     """
+    if set_name == FORWARD_SET:
+        return list(_forward(takes))
     smoke = [
         case
         for recipe in RECIPES
@@ -62,6 +74,18 @@ def cases_for(
     small = [case for recipe in RECIPES for case in _tiny(recipe, takes)]
     more = _variants(takes, dtypes) if set_name == "full" else ()
     return [*smoke, *related, *small, *more]
+
+
+def _forward(takes: Takes) -> Iterator[Case]:
+    for recipe in RECIPES:
+        if recipe.smoke and not recipe.is_multi_head:
+            for case in _fitted(recipe, takes, ["F32"]):
+                kept = case.inputs.keys() - {"d_out", "d_lse"}
+                inputs = {n: x for n, x in case.inputs.items() if n in kept}
+                strides = {n: x for n, x in case.strides.items() if n in kept}
+                wants = tuple(n for n in case.wants if n in ("output", "lse"))
+                if wants:
+                    yield replace(case, inputs=inputs, strides=strides, wants=wants)
 
 
 def _variants(takes: Takes, dtypes: Sequence[str]) -> Iterator[Case]:
