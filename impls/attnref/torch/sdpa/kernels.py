@@ -5,6 +5,7 @@
 
 import re
 import warnings
+from functools import cache
 
 import torch
 from torch.backends import cuda
@@ -58,7 +59,7 @@ def run(name: str, call: Call):
     width = v.shape[3]
     if name == "flash":
         q, k, v = same_width(q, k, v)
-    q, k, v = (_with_rows(x) for x in (q, k, v))
+    q, k, v = _with_rows(q), _with_rows(k), _with_rows(v)
     mask, is_causal = _mask(name, call)
     with sdpa_kernel(KERNELS[name]):
         if q.is_cuda:
@@ -80,7 +81,7 @@ def run(name: str, call: Call):
             if "No available kernel" in str(error):
                 raise NotImplementedError(str(error)) from error
             raise
-    return output[..., :width], None
+    return output if output.shape[3] == width else output[..., :width], None
 
 
 def _needs_gradient(bias) -> bool:
@@ -107,7 +108,7 @@ def _mask(name: str, call: Call):
     )
     if call.diagonal is None:
         if call.mask is None and overlooks:
-            return call.q.new_ones(1, 1, 1, 1, dtype=torch.bool), False
+            return _zero(call.q.dtype), False
         return call.mask, False
     if call.diagonal == 0 and not overlooks:
         return None, True
@@ -115,6 +116,12 @@ def _mask(name: str, call: Call):
     if call.q.is_cuda and name in ("flash", "efficient") and call.diagonal == j - i:
         return causal_lower_right(i, j), False
     return triangle(call), False
+
+
+@cache
+def _zero(dtype: torch.dtype) -> torch.Tensor:
+    """A mask that adds nothing."""
+    return torch.zeros(1, 1, 1, 1, dtype=dtype, device="cpu")
 
 
 def _ask(name: str, q, k, v, mask, is_causal: bool) -> None:

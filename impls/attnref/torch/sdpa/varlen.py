@@ -39,6 +39,11 @@ def varlen(q, k, v, *, q_lengths, k_lengths, mask=None, scale=None):
     check_scale(scale)
     queries = Lengths.of("q", q_lengths, sizes["i"])
     keys = Lengths.of("k", k_lengths, sizes["j"])
+    if len(queries.each) != len(keys.each):
+        raise ValueError(
+            f"`q_lengths` and `k_lengths` must be of as many sequences, but are of "
+            f"{len(queries.each)} and {len(keys.each)}"
+        )
     left, right = _window(mask, queries, keys)
     attend = _kernel(q)
     seeing, seen = _visible(left, right, queries, keys, q.device)
