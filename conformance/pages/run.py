@@ -2,7 +2,7 @@
 
 `OUT/steps.json` says how far the rooms are from the definition in every step,
 `OUT/answers.json` what the questions are answered with, and `OUT/sentence.json` holds
-the weights that are drawn.
+the weights that are drawn; `OUT/mistakes.json` what common mistakes cost.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 import agreement
 import answers
 import drawn
+import mistakes
 import sentence
 
 from attncheck import frameworks
@@ -53,4 +54,5 @@ if __name__ == "__main__":
     out = Path(sys.argv[1])
     write(out / "steps.json", steps())
     write(out / "answers.json", answers.measure())
+    write(out / "mistakes.json", mistakes.measure())
     write(out / "sentence.json", drawn.measure())

@@ -43,6 +43,8 @@ def at(place):
 
 def written(value, style=""):
     """A number as it is read: `1.2 × 10⁻⁷`, `37 %`, or in a style of Python's."""
+    if isinstance(value, str):
+        return value
     if style.startswith("e"):
         digits, power = f"{value:.{style[1:] or 1}e}".split("e")
         if float(digits) == 0:

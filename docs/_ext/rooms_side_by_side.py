@@ -64,7 +64,28 @@ class Rooms(SphinxDirective):
         return self.parse_text_to_nodes(head + "\n".join(tabs) + f"{fence}\n")
 
 
+class Mistake(SphinxDirective):
+    """`{mistake} NAME`: what is wrong and what is right, from the file that is run."""
+
+    required_arguments = 1
+    optional_arguments = 9
+
+    def run(self):
+        """The functions `wrong` and `right`, or those that are named."""
+        name, *functions = self.arguments
+        file = f"conformance/pages/mistakes/{name}.py"
+        self.env.note_dependency(str(ROOT / file))
+        return self.parse_text_to_nodes(
+            "\n".join(
+                f"{FENCE}{{literalinclude}} /../{file}\n:pyobject: {function}\n"
+                f":class: {function}\n{FENCE}\n"
+                for function in functions or ("wrong", "right")
+            )
+        )
+
+
 def setup(app):
-    """Registers the directive."""
+    """Registers the directives."""
     app.add_directive("rooms", Rooms)
+    app.add_directive("mistake", Mistake)
     return {"parallel_read_safe": True}
