@@ -239,6 +239,70 @@ def padding_waste() -> dict[str, float]:
     }
 
 
+def blocked() -> dict[str, float]:
+    """The error in float32, whole, and in 8 blocks of 64 keys that are merged."""
+    q, k, v = (x.astype(np.float32) for x in _normal(8, *[(1, 4, 512, 64)] * 3))
+    exact = attention(*(x.astype(np.float64) for x in (q, k, v)))
+    blocks = [slice(j, j + 64) for j in range(0, 512, 64)]
+    parts = [attention_steps(q, k[:, :, b], v[:, :, b]) for b in blocks]
+    shares, _ = softmax(np.stack([part.lse for part in parts], axis=-1))
+    merged = sum(
+        shares[..., [n]] * part.output for n, part in enumerate(parts)
+    )  # each block by its share of the denominator
+    whole = attention(q, k, v)
+    return {
+        "whole": float(np.abs(whole - exact).max()),
+        "blocked": float(np.abs(merged - exact).max()),
+        "apart": float(np.abs(merged - whole).max()),
+    }
+
+
+def rope() -> dict[str, float]:
+    """Scores with the two layouts of rotary positions, and with one permuted."""
+    (q, k) = _normal(9, (10, 16), (10, 16))
+    angles = np.arange(10)[:, None] * 10000.0 ** (-np.arange(8) / 8)
+
+    def turned(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cos, sin = np.cos(angles), np.sin(angles)
+        return a * cos - b * sin, b * cos + a * sin
+
+    def halves(x: np.ndarray) -> np.ndarray:
+        return np.concatenate(turned(x[:, :8], x[:, 8:]), -1)
+
+    def pairs(x: np.ndarray) -> np.ndarray:
+        return np.stack(turned(x[:, ::2], x[:, 1::2]), -1).reshape(x.shape)
+
+    order = np.arange(16).reshape(2, 8).T.ravel()  # 0 8 1 9 …: halves as pairs
+    want = halves(q) @ halves(k).T
+    return {
+        "mixed": _relative(pairs(q) @ pairs(k).T, want),
+        "permuted": float(
+            np.abs(pairs(q[:, order]) @ pairs(k[:, order]).T - want).max()
+        ),
+    }
+
+
+def low_rank() -> list[dict[str, float]]:
+    """How much of a head's weights a matrix of low rank does not hold."""
+    rows: list[dict[str, float]] = [{"rank": rank} for rank in (1, 2, 4, 8)]
+    for name in ("pronoun", "previous"):
+        layer, head = sentence.HEADS[name]
+        weights = sentence.results_of(layer).weights[0, head]
+        values = np.linalg.svd(weights, compute_uv=False)
+        for row in rows:
+            kept = np.sum(values[: row["rank"]] ** 2) / np.sum(values**2)
+            row[name] = float(np.sqrt(1 - min(kept, 1.0)))
+    return rows
+
+
+def sparse() -> dict[str, float]:
+    """How many of the scores a causal window of 256 keys leaves, by length."""
+    return {
+        str(n): float((256 * n - 256 * 255 / 2) / (n * (n + 1) / 2))
+        for n in (512, 4096, 32768)
+    }
+
+
 def memory() -> list[dict[str, float]]:
     """The scores' bytes in float32, by length: one head, and batch 32 with 8 heads."""
     return [
@@ -281,5 +345,9 @@ EXPERIMENTS = (
     overflow,
     vanishing,
     padding_waste,
+    blocked,
+    rope,
+    low_rank,
+    sparse,
     memory,
 )

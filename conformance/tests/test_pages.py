@@ -12,6 +12,7 @@ from attncheck import minilm
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
 AGAIN = "run `nox -s pages`"
+SMALL = 1e-5
 
 needs_model = pytest.mark.skipif(
     minilm.available() is not None, reason=str(minilm.available())
@@ -42,13 +43,16 @@ def numbers(value, place=()):
 
 @needs_model
 def test_questions_are_answered_with_what_is_measured(pages):
-    """Four digits; what is rounding alone, below 10⁻¹², stays below."""
+    """Four digits; what is rounding alone, or as small, is at most four times as large."""
     found, kept = (
         numbers(x) for x in (pages("answers").measure(), evidence("answers"))
     )
     assert found.keys() == kept.keys(), AGAIN
     for place, value in kept.items():
-        assert found[place] == pytest.approx(value, rel=1e-4, abs=1e-12), (place, AGAIN)
+        if value < SMALL:
+            assert found[place] <= 4 * max(value, 1e-12), (place, AGAIN)
+        else:
+            assert found[place] == pytest.approx(value, rel=1e-4), (place, AGAIN)
 
 
 @needs_model
