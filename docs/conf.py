@@ -42,6 +42,6 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "github-dark",
 }
-html_sidebars = dict.fromkeys(("index", "mistakes", "questions"), [])
+html_sidebars = {page: [] for page in ("index", "mistakes", "questions")}
 copybutton_prompt_text = ">>> |$ "
 copybutton_prompt_is_regexp = True

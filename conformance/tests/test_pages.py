@@ -43,7 +43,7 @@ def numbers(value, place=()):
 
 @needs_model
 def test_questions_are_answered_with_what_is_measured(pages):
-    """Four digits; what is rounding alone, or as small, is at most four times as large."""
+    """Four digits; what is as small as rounding is at most four times as large."""
     found, kept = (
         numbers(x) for x in (pages("answers").measure(), evidence("answers"))
     )
