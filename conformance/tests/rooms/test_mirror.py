@@ -13,12 +13,15 @@ ROOMS = sorted(p.parent for p in HOUSE.glob("*/__init__.py") if p.parent.name !=
 FIRST, *OTHERS = ROOMS
 
 EXTRA_FOLDERS = {"torch": {"sdpa"}}
-EXTRA_FILES = {"numpy": {"threads.py"}}
-EXTRA_NAMES = {"torch": {"MultiHeadAttention"}}
+EXTRA_FILES = {"numpy": {"threads.py"}, "torch": {"ring.py"}, "jax": {"ring.py"}}
+EXTRA_NAMES = {
+    "torch": {"MultiHeadAttention", "ring_attention"},
+    "jax": {"ring_attention"},
+}
 EXTRA_FUNCTIONS = {"torch": {"without_autocast"}}
 EXTRA_PARAMETERS = {("torch", "mask_array"): ["device"]}
 """What a room has more than the others, and why: torch's fused backends, its module
-class, its autocast and its devices, and NumPy's threads."""
+class, its autocast and its devices, NumPy's threads, and rings of devices."""
 
 EXTRA_IMPORTS = {"numpy": {"threadpoolctl"}}
 """What a room's extra in pyproject.toml declares beside its framework."""

@@ -11,6 +11,7 @@ from .gradients import attention_vjp
 from .mask import apply_mask, mask_array
 from .multihead import MultiHeadParams, multi_head_attention
 from .projection import merge, project
+from .ring import ring_attention
 from .scores import add_bias, apply_scale, apply_softcap, scores
 from .softmax import softmax
 
@@ -33,6 +34,7 @@ __all__ = [
     "merge_parts",
     "multi_head_attention",
     "project",
+    "ring_attention",
     "scores",
     "softmax",
 ]

@@ -8,6 +8,7 @@ from attnref.spec.conventions import SPEC, Conventions
 from attnref.spec.layouts import gather_pages, pack, unpack
 from attnref.spec.masks import Mask, causal, padding, prefix, segments, window
 from attnref.spec.patterns import STEPS, Step
+from attnref.spec.rings import balanced_order
 
 __all__ = [
     "AXES",
@@ -16,6 +17,7 @@ __all__ = [
     "Conventions",
     "Mask",
     "Step",
+    "balanced_order",
     "causal",
     "gather_pages",
     "pack",

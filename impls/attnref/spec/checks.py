@@ -12,7 +12,7 @@ from typing import Any
 
 from attnref.spec import patterns
 from attnref.spec.axes import AXES, MAY_BE_EMPTY
-from attnref.spec.masks import causal, padding, prefix, segments, window
+from attnref.spec.masks import Mask, causal, padding, prefix, segments, window
 
 Array = Any
 Sizes = dict[str, int]
@@ -178,6 +178,29 @@ def check_blocks(**sizes: Any) -> None:
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"`{name}` must be an int of at least 1, but is {size!r}")
+
+
+def check_ring(mask: Any, sizes: Sizes, shards: int, balanced: bool) -> None:
+    """A sequence, of which `sizes` has whole lengths, can be dealt to `shards` devices.
+
+    Raises:
+        TypeError: the mask is no predicate: an array would be as large as the matrix.
+        ValueError: the shards, or their halves where balanced, would differ in length.
+    """
+    if mask is not None and not isinstance(mask, Mask):
+        raise TypeError(
+            "`mask` of a ring must be a predicate over the whole sequence, such as "
+            f"attnref.spec.causal(), or None, but is a {type(mask).__name__}"
+        )
+    parts, kind = (2 * shards, "half shards") if balanced else (shards, "shards")
+    for axis in "ij":
+        if sizes[axis] % parts or not sizes[axis]:
+            raise ValueError(
+                f"{AXES[axis]} {axis} = {sizes[axis]} must be a multiple of "
+                f"{parts} {kind}, and not 0; add padding, and mask it"
+            )
+    if mask is not None:
+        mask.check(sizes)
 
 
 def check_parts(array_type: type, outputs: Any, lses: Any) -> None:

@@ -149,6 +149,11 @@ def window_of(mask: Any) -> tuple[int | None, int | None, Any] | None:
     return (mask.left, mask.right, mask.offset) if isinstance(mask, _Window) else None
 
 
+def shifted(mask: Mask | None, rows: Any, keys: Any) -> Mask | None:
+    """A mask of a whole sequence, for the part whose first query and key these are."""
+    return None if mask is None else _Shifted(mask, rows, keys)
+
+
 def extent(mask: Any, rows: slice, keys: slice) -> Extent:
     """How much of a block of queries and keys a mask, of any kind, leaves visible.
 
@@ -279,6 +284,20 @@ class _Not(Mask):
     def block(self, i0, i1, j0, j1):
         extent = self.mask.block(i0, i1, j0, j1)
         return _extent(empty=extent == "full", full=extent == "empty")
+
+
+@dataclass(frozen=True)
+class _Shifted(Mask):
+    mask: Mask
+    rows: Any
+    keys: Any
+
+    def __call__(self, b, n, i, j):
+        return self.mask(b, n, i + self.rows, j + self.keys)
+
+    def block(self, i0, i1, j0, j1):
+        rows, keys = self.rows, self.keys
+        return self.mask.block(i0 + rows, i1 + rows, j0 + keys, j1 + keys)
 
 
 def _at(value: Any, b: Array) -> Any:

@@ -16,6 +16,7 @@ from .multihead import (
     multi_head_attention,
 )
 from .projection import merge, project
+from .ring import ring_attention
 from .scores import add_bias, apply_scale, apply_softcap, scores
 from .softmax import softmax
 
@@ -39,6 +40,7 @@ __all__ = [
     "merge_parts",
     "multi_head_attention",
     "project",
+    "ring_attention",
     "scores",
     "softmax",
 ]

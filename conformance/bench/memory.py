@@ -1,0 +1,73 @@
+"""Peak memory of one forward call in a fresh process: `memory.py CONTENDER LENGTH`.
+
+Prints JSON: `peak`, how much the process grew beyond what it held before the call and
+the output, and `counted`, what the framework itself counts, in bytes: NumPy by
+tracemalloc, JAX of the compiled program, PyTorch nothing on a CPU.  Of one head.
+"""
+
+import json
+import resource
+import sys
+import tracemalloc
+from pathlib import Path
+
+from contenders import CONTENDERS, WIDTH, Setup, arrays
+
+STATUS = Path("/proc/self/status")
+
+
+def main():
+    """Calls once with a short input, so that all is loaded, and then measures."""
+    name, length = sys.argv[1], int(sys.argv[2])
+    CONTENDERS[name](Setup(1, 256))()
+    setup, output = Setup(1, length), 4 * length * WIDTH
+    if name.startswith("jax"):
+        call, counted = of_jax(name, setup)
+    else:
+        call, counted = CONTENDERS[name](setup), None
+    before = reset_peak()
+    call()
+    grown = peak() - before - output
+    if name.startswith("numpy"):
+        counted = traced(call) - output
+    print(json.dumps({"peak": grown, "counted": counted}))
+
+
+def traced(call):
+    """The most that NumPy held at once."""
+    tracemalloc.start()
+    call()
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+def of_jax(name, setup):
+    """The compiled call, and the size of the temporaries that it was given."""
+    import jax
+
+    from attnref import jax as room
+
+    function = room.attention_blocked if "blocked" in name else room.attention
+    inputs = [jax.numpy.asarray(x) for x in arrays(setup)[:3]]
+    compiled = jax.jit(function).lower(*inputs).compile()
+    temporaries = compiled.memory_analysis().temp_size_in_bytes
+    return lambda: jax.block_until_ready(compiled(*inputs)), temporaries
+
+
+def reset_peak():
+    """Forgets the peak so far, where the system can; gives what is held now."""
+    Path("/proc/self/clear_refs").write_text("5", "utf-8")
+    return peak()
+
+
+def peak():
+    """The most that the process has held, in bytes."""
+    if STATUS.exists():
+        lines = STATUS.read_text("utf-8").splitlines()
+        return next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()
