@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -234,6 +235,18 @@ def docs(session: nox.Session) -> None:
     install_groups(session, "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "docs", str(BUILD / "site"))
     session.log(f"open {BUILD / 'site' / 'index.html'}")
+
+
+@nox.session(name="docs-browser", default=False)
+def docs_browser(session: nox.Session) -> None:
+    """Test the built site in Chromium: errors, links, search, tabs, axe, a phone."""
+    if not (shutil.which("chromium") or shutil.which("google-chrome")):
+        session.error("not run: no Chromium; on Debian, apt-get install chromium")
+    site = BUILD / "site"
+    install_groups(session, "docs", "docs-browser")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "docs", str(site))
+    tests = session.posargs or ["conformance/site"]
+    session.run("pytest", *tests, env={"ATTNREF_SITE": str(site.resolve())})
 
 
 @nox.session

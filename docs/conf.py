@@ -40,7 +40,7 @@ html_theme_options = {
     "show_prev_next": True,
     "header_links_before_dropdown": 7,
     "pygments_light_style": "a11y-high-contrast-light",
-    "pygments_dark_style": "github-dark",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {page: [] for page in ("index", "mistakes", "questions")}
 copybutton_prompt_text = ">>> |$ "
