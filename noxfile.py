@@ -243,6 +243,7 @@ def docs_browser(session: nox.Session) -> None:
     if not (shutil.which("chromium") or shutil.which("google-chrome")):
         session.error("not run: no Chromium; on Debian, apt-get install chromium")
     site = BUILD / "site"
+    install(session, "check")  # the explorer is compared with the definition
     install_groups(session, "docs", "docs-browser")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "docs", str(site))
     tests = session.posargs or ["conformance/site"]

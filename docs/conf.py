@@ -18,6 +18,7 @@ extensions = [
     "rooms_side_by_side",
     "evidence",
     "drawings",
+    "explorer",
 ]
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
@@ -42,6 +43,6 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {page: [] for page in ("index", "mistakes", "questions")}
+html_sidebars = {page: [] for page in ("index", "mistakes", "questions", "explorer")}
 copybutton_prompt_text = ">>> |$ "
 copybutton_prompt_is_regexp = True

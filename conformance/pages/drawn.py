@@ -7,7 +7,7 @@ import sentence
 
 
 def measure() -> dict[str, Any]:
-    """The weights of the heads that are drawn, and every step of the first of them."""
+    """The weights of the heads that are drawn, what they come from, and some steps."""
     layer, head = sentence.HEADS["pronoun"]
     free, causal = (sentence.results_of(layer, is_causal=c) for c in (False, True))
     return {
@@ -18,6 +18,10 @@ def measure() -> dict[str, Any]:
                 "head": head,
                 "weights": _plain(sentence.results_of(layer).weights[0, head]),
             }
+            for name, (layer, head) in sentence.HEADS.items()
+        },
+        "inputs": {
+            name: {x: _plain(sentence.heads(layer)[x][0, head]) for x in "qkv"}
             for name, (layer, head) in sentence.HEADS.items()
         },
         "steps": {

@@ -8,9 +8,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
+
+from attncheck.case import Case
+from attncheck.definition import expected
 
 SITE = Path(os.environ["ATTNREF_SITE"])
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -146,3 +150,78 @@ def test_every_link_leads_somewhere(page, address):
                 at,
                 to,
             )
+
+
+QUESTIONS = [
+    {"mask": mask, "offset": offset, "scale": scale, "softcap": softcap}
+    for mask in ("none", "causal", "window", "padding")
+    for offset, scale, softcap in ((0, 32**-0.5, None), (-4, 0.3, 2.0), (2, -0.1, None))
+]
+
+
+def defined(inputs, question):
+    """What the definition says of the explorer's question, in its own words."""
+    q, k, v = (np.array(inputs[name])[None, None] for name in "qkv")
+    i, j, offset = *np.ogrid[:10, :10], question["offset"]
+    masks = {
+        "none": np.ones((10, 10), bool),
+        "causal": j <= i + offset,
+        "window": (j <= i + offset) & (j >= i + offset - 2),
+        "padding": np.broadcast_to(j < 8, (10, 10)),
+    }
+    case = Case(
+        id="explorer",
+        clauses=(),
+        why="The explorer is a subject too.",
+        dtype="F64",
+        inputs={"q": q, "k": k, "v": v, "mask": masks[question["mask"]][None, None]},
+        scale=question["scale"],
+        softcap=question["softcap"],
+    )
+    want = expected(case)
+    return {name: getattr(want, name)[0, 0] for name in ("weights", "output")}
+
+
+def explored(page, head, question, fault=""):
+    """What the page computes, and the head's inputs."""
+    found = page.evaluate(
+        "([head, question]) => {"
+        " const data = document.querySelector('attention-explorer').data;"
+        " const steps = attentionSteps(data.inputs[head], question);"
+        " return [data.inputs[head], steps]; }",
+        [head, {**question, "fault": fault}],
+    )
+    inputs, steps = found
+    return inputs, {name: np.array(steps[name]) for name in ("weights", "output")}
+
+
+def difference(got, want):
+    return max(np.abs(got[name] - want[name]).max() for name in want)
+
+
+@pytest.mark.parametrize("head", ["pronoun", "next", "previous", "first"])
+def test_the_explorer_computes_what_the_definition_says(page, address, head):
+    page.goto(f"{address}explorer.html")
+    for question in QUESTIONS:
+        inputs, got = explored(page, head, question)
+        assert difference(got, defined(inputs, question)) <= 1e-5, question
+
+
+@pytest.mark.parametrize("fault", ["no-scale", "polarity", "after", "twice"])
+def test_what_the_explorer_breaks_is_seen(page, address, fault):
+    page.goto(f"{address}explorer.html")
+    question = next(q for q in QUESTIONS if q["mask"] == "causal")
+    inputs, got = explored(page, "pronoun", question, fault)
+    assert difference(got, defined(inputs, question)) > 1e-2
+
+
+def test_the_explorer_keeps_its_state_in_the_address(page, address):
+    page.goto(f"{address}explorer.html")
+    page.select_option("select[name=mask]", "causal")
+    page.select_option("select[name=step]", "masked")
+    assert "mask=causal" in page.url
+    page.reload()
+    assert page.locator("attention-explorer td.is-blocked").count() == 45
+    page.locator("attention-explorer td[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    assert "“was”" in page.locator("[data-say]").inner_text()

@@ -56,7 +56,8 @@ def cell(x, y, side, value):
         number,
         text_anchor="middle",
         font_size=12,
-        style=f"fill:var(--{'high' if value > 0.55 else 'low'}-ink)",
+        style=f"--share:{value:.2f}",
+        **{"class": "ink"},
     )
 
 
