@@ -48,7 +48,8 @@ def _name(verdict: Verdict, in_float32: Set[str]) -> str:
         at = tuple(first.worst.index.get(axis, 0) for axis in "bni")
         if empty.any() and (empty[at] or np.isnan(first.worst.got)):
             return EMPTY_ROW_BIAS if "mask" not in case.inputs else EMPTY_ROW
-    is_alone = _recipe(verdict) not in in_float32
+    has_no_number = first is None or first.worst is None  # it is of another type
+    is_alone = has_no_number or _recipe(verdict) not in in_float32
     return f"{PRECISION}{case.dtype}" if is_alone else case.clauses[0]
 
 

@@ -5,9 +5,9 @@ library is documented (`DOCS`), and names its subjects (`SUBJECTS`): name → wh
 the `Subject`, or a `Library` that makes one.  Only making one imports the library.
 
 A file whose subjects want lengths that are multiples of some number says so, too
-(`MULTIPLE`), so does one that is too slow for the smoke set (`BOARD_SET`), and one whose
-code is this project's own, and lies elsewhere (`HOME`).  Packages and set may be given
-by the names of the subjects.
+(`MULTIPLE`), so does one that is too slow for the smoke set (`BOARD_SET`), and one
+whose code is this project's own, and lies elsewhere (`HOME`).  Packages and set may be
+given by the names of the subjects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
