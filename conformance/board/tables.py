@@ -26,18 +26,16 @@ def main() -> None:
     """Replaces what stands between the marks of each table."""
     found = json.loads(EVIDENCE.read_text("utf-8"))
     made = {
-        "conventions": conventions(found["rows"]),
-        "cases": cases(found["rows"]),
-        "deviations": deviations(found["rows"]),
-        "refusals": refusals(found["rows"]),
+        table.__name__: list(table(found["rows"]))
+        for table in (conventions, cases, deviations, refusals)
     }
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8"), made), "utf-8")
 
 
-def filled(text: str, tables: Mapping[str, Iterator[str]]) -> str:
+def filled(text: str, tables: Mapping[str, Sequence[str]]) -> str:
     """A page with the tables that it has marks for."""
-    for name, lines in {name: list(x) for name, x in tables.items()}.items():
+    for name, lines in tables.items():
         mark = f"<!-- board: {name} -->"
         pattern = re.compile(f"{mark}\n.*?{mark}", re.DOTALL)
         whole = "\n".join([mark, *lines, mark])

@@ -1,5 +1,6 @@
 """Tokamax's attention: the implementations that run everywhere."""
 
+import sys
 from functools import partial
 
 from attncheck.library import Library
@@ -11,7 +12,10 @@ DOCS = "https://openxla.org/tokamax"
 
 
 def _attention(name: str, implementation: str) -> Library:
+    from absl.flags import FLAGS
     from tokamax import dot_product_attention
+
+    FLAGS(sys.argv[:1])  # or else it reads the caller's own options as its flags
 
     return Library(
         name=name,
