@@ -399,3 +399,27 @@ def test_every_backend_is_known_by_name():
         "flash-attn",
     )
     assert names == BACKENDS
+
+
+# ------------------------------------------------------------------------- transformed
+
+
+@pytest.mark.parametrize("mask", [None, causal(1), padding([3, 0])])
+@pytest.mark.parametrize("backend", ["math", "flash"])
+def test_torch_compile_takes_it_as_one_graph(backend, mask):
+    torch.compiler.reset()
+    q, k, v = tensors(draw("F32", sizes=SIZES), *"qkv")
+    compiled = torch.compile(sdpa, fullgraph=True, backend="eager")
+    want = sdpa(q, k, v, mask=mask, backend=backend)
+    assert (compiled(q, k, v, mask=mask, backend=backend) == want).all()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("backend", ["math", "flash"])
+def test_vmap_over_another_axis(backend):
+    q, k, v = tensors(draw("F32", sizes=SIZES), *"qkv")
+    qs = torch.stack([q, 2 * q, -q])
+    options = {"mask": causal(1), "backend": backend}
+    mapped = torch.func.vmap(lambda q: sdpa(q, k, v, **options))(qs)
+    for one, output in zip(qs, mapped, strict=True):
+        assert torch.allclose(output, sdpa(one, k, v, **options), rtol=0, atol=1e-6)

@@ -5,7 +5,6 @@
 
 import re
 import warnings
-from functools import cache
 
 import torch
 from torch.backends import cuda
@@ -33,6 +32,13 @@ QUESTIONS = {
 
 VECTOR = 16
 """float32 numbers in the widest register of a CPU."""
+
+
+ZERO = {
+    dtype: torch.zeros(1, 1, 1, 1, dtype=dtype, device="cpu")
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+}
+"""Masks that add nothing."""
 
 
 def why_not(name: str, call: Call) -> str | None:
@@ -108,7 +114,7 @@ def _mask(name: str, call: Call):
     )
     if call.diagonal is None:
         if call.mask is None and overlooks:
-            return _zero(call.q.dtype), False
+            return ZERO[call.q.dtype], False
         return call.mask, False
     if call.diagonal == 0 and not overlooks:
         return None, True
@@ -116,12 +122,6 @@ def _mask(name: str, call: Call):
     if call.q.is_cuda and name in ("flash", "efficient") and call.diagonal == j - i:
         return causal_lower_right(i, j), False
     return triangle(call), False
-
-
-@cache
-def _zero(dtype: torch.dtype) -> torch.Tensor:
-    """A mask that adds nothing."""
-    return torch.zeros(1, 1, 1, 1, dtype=dtype, device="cpu")
 
 
 def _ask(name: str, q, k, v, mask, is_causal: bool) -> None:
