@@ -166,6 +166,16 @@ def test_nan_where_no_one_looks_reaches_nothing(backend):
         assert_defined(dirty, found, like=case)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("keys", [3, 16, 33])
+def test_flash_shows_an_infinite_bias(keys, dtype):
+    q, k, v = (torch.ones(1, 1, length, 8, dtype=dtype) for length in (2, keys, keys))
+    bias = torch.zeros(1, 1, 2, keys, dtype=dtype)
+    bias[..., 0, 1], bias[..., 1, 1] = torch.inf, -torch.inf
+    rows = sdpa(q, k, v, bias=bias, backend="flash").isnan().all(dim=3)
+    assert rows.flatten().tolist() == [True, False]
+
+
 @pytest.mark.parametrize("axis", ["b", "i", "j"])
 @pytest.mark.parametrize("backend", ON_CPU)
 def test_an_empty_axis(backend, axis):

@@ -34,9 +34,11 @@ VECTOR = 16
 """float32 numbers in the widest register of a CPU."""
 
 
+HALF = (torch.bfloat16, torch.float16)
+
 ZERO = {
     dtype: torch.zeros(1, 1, 1, 1, dtype=dtype, device="cpu")
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    for dtype in (torch.float64, torch.float32, *HALF)
 }
 """Masks that add nothing."""
 
@@ -105,6 +107,9 @@ def _mask(name: str, call: Call):
         blocked = triangle(call) if call.diagonal is not None else call.mask
         # One that wants a gradient is refused also where none is asked for.
         bias = call.bias if torch.is_grad_enabled() else call.bias.detach()
+        if name == "flash" and call.q.dtype in HALF:
+            # Its exp makes a number of ∞ − ∞, and NaN of NaN: either gives NaN.
+            bias = torch.where(bias == torch.inf, torch.nan, bias)
         added = bias if blocked is None else torch.where(blocked, bias, -torch.inf)
         return added, False
     # Where a row has fewer scores than a register, the CPU's flash kernel overlooks
