@@ -19,6 +19,7 @@ extensions = [
     "evidence",
     "drawings",
     "explorer",
+    "api",
 ]
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
