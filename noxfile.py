@@ -146,11 +146,26 @@ def soundness(session: nox.Session, framework: str) -> None:
 
 
 @nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Time attention beside that of others; print ratios and targets, draw plots.
+
+    `-- --rounds 2 --longest 1024` is a part, which is not kept as evidence.
+    """
+    install(session, *ROOMS)
+    install_groups(session, "plot")
+    session.install("--constraint=constraints.txt", "onnx", "onnxruntime", "ml-dtypes")
+    out = (BUILD if session.posargs else EVIDENCE) / "bench.json"
+    command = ["python", "conformance/bench/attention.py", f"--out={out}"]
+    session.run(*command, *session.posargs)
+    session.run("python", "conformance/bench/results.py", str(out))
+
+
+@nox.session(name="bench-judge", default=False)
 @nox.parametrize("room", ROOMS)
-def bench(session: nox.Session, room: str) -> None:
+def bench_judge(session: nox.Session, room: str) -> None:
     """Time verdicts: cold, warm, and with one worker."""
     install(session, "check", "real", room)
-    command = ["python", "conformance/bench/speed.py", f"attnref.{room}"]
+    command = ["python", "conformance/bench/verdicts.py", f"attnref.{room}"]
     session.run(*command, f"--set={set_of(session)}")
 
 

@@ -91,13 +91,10 @@ K_IDS = [[0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2], [7] * 10 + [8]]
 
 MASKS = {
     "none": None,
-    "causal": causal(),
-    "lower right": causal(2),
     "offset of each batch element": causal([-3, 5]),
     "all blocked": causal(-9),
     "window": window(2, 1),
     "prefix": causal() | prefix(5),
-    "padding": padding([4, 9]),
     "no keys in one element": padding([0, 11]),
     "segments": segments(Q_IDS, K_IDS),
     "not": ~window(3, 3) & padding([11, 8]),
@@ -116,7 +113,7 @@ def test_a_mask_is_answered_tile_by_tile(room, mask):
     assert_defined(want, run(room, case, mask=mask))
 
 
-@pytest.mark.parametrize(("block_q", "block_k"), [(1, 11), (9, 1), (3, 12), (99, 5)])
+@pytest.mark.parametrize(("block_q", "block_k"), [(1, 11), (99, 5)])
 def test_blocks_of_any_size(room, block_q, block_k):
     case = draw("F32", sizes=SIZES | {"b": 1, "h": 1})
     mask = causal(1)

@@ -20,6 +20,9 @@ CASES = {
 }
 """Mask, and whether the order is the balanced one."""
 
+NAMES = {1: tuple(CASES), 2: ("padding",)}
+"""Number of processes → the cases that they compute: each takes seconds to compile."""
+
 
 def main(process, count, port, folder):
     """Every case, forward and backward."""
@@ -27,7 +30,8 @@ def main(process, count, port, folder):
         jax.distributed.initialize(f"127.0.0.1:{port}", count, process)
     mesh = Mesh(np.array(jax.devices()), ("ring",))
     whole = np.load(folder / "whole.npz")
-    for name, (mask, balanced) in CASES.items():
+    for name in NAMES[count]:
+        mask, balanced = CASES[name]
         found = computed(mesh, whole, mask, balanced)
         if process == 0:
             np.savez(folder / f"{name}.npz", *found)

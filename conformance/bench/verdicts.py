@@ -1,6 +1,6 @@
 """How long a verdict takes: a cold run, the same again, and with one worker.
 
-    python conformance/bench/speed.py attnref.numpy [--set full]
+    python conformance/bench/verdicts.py attnref.numpy [--set full]
 
 Every run is a process of its own and has an empty cache, but for the warm one, which
 finds what the cold one left.  The import of the framework is measured apart; every
