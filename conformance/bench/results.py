@@ -44,7 +44,7 @@ def draw_time(points, path):
         for name in (n for n in names if n != LIMIT):
             times = [(s.length, median(points, s, name)) for s in curves]
             line(ax, name, [(x, y) for x, y in times if y is not None])
-        slopes(ax, [s.length for s in curves], 2e-6, (1, 2))
+        slopes(ax, [s.length for s in curves], 2e-5, (1, 2))
         ax.set_title("forward and backward" if backward else "forward")
         ax.set_xlabel("length")
     axes[0].set_ylabel("seconds, one head of width 64")
@@ -87,7 +87,9 @@ def line(ax, name, places, style=None):
 
 
 def slopes(ax, lengths, first, powers):
-    """Thin lines that grow as n and as n²."""
+    """Thin lines that grow as n and as n², and a tick at every length."""
+    ax.set_xticks(lengths, labels=map(str, lengths))
+    ax.minorticks_off()
     for power in powers:
         values = [first * (length / lengths[0]) ** power for length in lengths]
         ax.loglog(lengths, values, ":", color="grey", linewidth=1)

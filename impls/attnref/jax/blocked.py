@@ -244,7 +244,7 @@ def _check(q, k, v, *, mask, bias, dropout_keep, scale, block_q, block_k, **opti
     arrays = {"mask": mask, "bias": bias, "dropout_keep": dropout_keep}
     sizes = check_attention(jax.Array, q, k, v, scale=scale, **arrays, **options)
     check_blocks(block_q=block_q, block_k=block_k)
-    accumulate(q)  # float64 without x64 raises
+    accumulate(q[:0])  # float64 without x64 raises
     if isinstance(mask, Mask):
         mask.check(sizes)
         arrays["mask"] = mask.bind(_carried)
