@@ -40,10 +40,12 @@ html_theme_options = {
     "footer_start": [],
     "footer_end": [],
     "show_prev_next": True,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {page: [] for page in ("index", "mistakes", "questions", "explorer")}
+html_sidebars = {
+    page: [] for page in ("index", "mistakes", "questions", "explorer", "design")
+}
 copybutton_prompt_text = ">>> |$ "
 copybutton_prompt_is_regexp = True

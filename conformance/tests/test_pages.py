@@ -5,9 +5,11 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attncheck import minilm
+from attnref.numpy import attention
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -84,3 +86,15 @@ def test_the_page_of_a_step_is_linked_and_shows_code_and_a_measurement():
         text = (folder / f"{name}.md").read_text("utf-8")
         assert "```{rooms} " in text, name
         assert "```{measured} " in text or name == "whole", name
+
+
+def test_the_mask_of_ones_own_is_taken():
+    """The code on the page about the design, with the arrays that it speaks of."""
+    page = (ROOT / "docs" / "design.md").read_text("utf-8")
+    (source,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 5, 4))
+    scope = {"q": q, "k": k, "v": v}
+    exec(source, scope)
+    i, j = np.ogrid[:5, :5]
+    want = attention(q, k, v, mask=((i - j) % 2 == 0)[None, None])
+    np.testing.assert_array_equal(scope["out"], want)
