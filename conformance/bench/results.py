@@ -88,12 +88,12 @@ def line(ax, name, places, style=None):
 
 def slopes(ax, lengths, first, powers):
     """Thin lines that grow as n and as n², and a tick at every length."""
-    ax.set_xticks(lengths, labels=map(str, lengths))
-    ax.minorticks_off()
     for power in powers:
         values = [first * (length / lengths[0]) ** power for length in lengths]
         ax.loglog(lengths, values, ":", color="grey", linewidth=1)
         ax.annotate(f"n{'²' if power == 2 else ''}", (lengths[-1], values[-1]))
+    ax.set_xticks(lengths, labels=map(str, lengths))
+    ax.minorticks_off()
 
 
 def finish(figure, path):
