@@ -163,6 +163,37 @@ class Libraries(SphinxDirective):
         return f"**{'none' if value is None else value}**: {shown}"
 
 
+class Board(SphinxDirective):
+    """`{board} FIELD…`: what every library on the board does in those fields."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        """A row a library; what differs from the spec is marked."""
+        fields, rows = self.arguments[0].split(), read("board")["rows"]
+        body = [
+            [f"`{row['name']}`", *(self.said(row["conventions"][f]) for f in fields)]
+            for row in rows
+        ]
+        head = ["implementation", *(f"`{field}`" for field in fields)]
+        lines = table(head, body).replace("--:", "---")
+        note = (
+            "≠ differs from the spec; ? could not be measured. [The board](/board.md)."
+        )
+        box = nodes.container(classes=["measured"])
+        box += self.parse_text_to_nodes(f"{lines}\n\n{note}\n")
+        return [box]
+
+    @staticmethod
+    def said(one):
+        """One value."""
+        if not one["measured"]:
+            return "?"
+        value = "none" if one["value"] is None else str(one["value"])
+        return value if one["value"] == one["spec"] else f"≠ **{value}**"
+
+
 def table(head, body):
     """A table in Markdown, numbers to the right."""
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *body]
@@ -175,4 +206,5 @@ def setup(app):
     app.add_directive("measured", Measured)
     app.add_directive("records", Records)
     app.add_directive("libraries", Libraries)
+    app.add_directive("board", Board)
     return {"parallel_read_safe": True}
