@@ -34,11 +34,9 @@ VECTOR = 16
 """float32 numbers in the widest register of a CPU."""
 
 
-HALF = (torch.bfloat16, torch.float16)
-
 ZERO = {
     dtype: torch.zeros(1, 1, 1, 1, dtype=dtype, device="cpu")
-    for dtype in (torch.float64, torch.float32, *HALF)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 }
 """Masks that add nothing."""
 
@@ -107,8 +105,8 @@ def _mask(name: str, call: Call):
         blocked = triangle(call) if call.diagonal is not None else call.mask
         # One that wants a gradient is refused also where none is asked for.
         bias = call.bias if torch.is_grad_enabled() else call.bias.detach()
-        if name == "flash" and call.q.dtype in HALF:
-            # Its exp makes a number of ∞ − ∞, and NaN of NaN: either gives NaN.
+        if name == "flash":
+            # Of ∞ − ∞ its log-sum-exp is no NaN, nor in 16 bits its exp.
             bias = torch.where(bias == torch.inf, torch.nan, bias)
         added = bias if blocked is None else torch.where(blocked, bias, -torch.inf)
         return added, False
