@@ -3,17 +3,24 @@
 python conformance/board/tables.py
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from attncheck.board import changes, read
 from attncheck.case import DTYPES
-from attncheck.report.board import COLUMNS, convention, differs
+from attncheck.report.board import COLUMNS, convention, differs, print_changes
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence" / "board.json"
+EARLIER = ROOT / "docs" / "evidence" / "earlier"
+"""Boards of earlier versions of a library."""
+
 PAGES = ROOT / "docs" / "board.md", ROOT / "README.md"
 
 AT_ONCE = 5
@@ -24,13 +31,16 @@ Row = Mapping[str, Any]
 
 def main() -> None:
     """Replaces what stands between the marks of each table."""
-    found = json.loads(EVIDENCE.read_text("utf-8"))
-    made = {
-        table.__name__: list(table(found["rows"]))
-        for table in (conventions, cases, deviations, refusals)
-    }
+    tables = made()
     for page in PAGES:
-        page.write_text(filled(page.read_text("utf-8"), made), "utf-8")
+        page.write_text(filled(page.read_text("utf-8"), tables), "utf-8")
+
+
+def made() -> dict[str, list[str]]:
+    """Name → lines of each table, from the evidence."""
+    rows = read(EVIDENCE)["rows"]
+    tables = conventions, cases, deviations, refusals, versions
+    return {table.__name__: list(table(rows)) for table in tables}
 
 
 def filled(text: str, tables: Mapping[str, Sequence[str]]) -> str:
@@ -98,6 +108,25 @@ def refusals(rows: Sequence[Row]) -> Iterator[str]:
             words = one["words"].replace("|", "\\|").replace("<", "\\<")
             example = code(one["example"])
             yield cells(code(row["name"]), str(one["cases"]), example, words)
+
+
+def versions(rows: Sequence[Row]) -> Iterator[str]:
+    """What `--against` prints of every version and the one before it."""
+    earlier = [row for path in EARLIER.glob("*.json") for row in read(path)["rows"]]
+    names = {row["name"] for row in earlier}
+    printed = StringIO()
+    for name in sorted(names):
+        line = [row for row in (*earlier, *rows) if row["name"] == name]
+        for old, new in pairwise(sorted(line, key=release)):
+            changed = changes({"rows": [old]}, {"rows": [new]})
+            print_changes(changed, Console(file=printed, color_system=None))
+    yield from ("```", *printed.getvalue().strip().splitlines(), "```")
+
+
+def release(row: Row) -> list[int]:
+    """The version of a row's library, in numbers that can be sorted."""
+    version = next(iter(row["packages"].values()))
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def head(*words: str) -> Iterator[str]:

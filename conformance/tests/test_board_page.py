@@ -1,6 +1,7 @@
 """The page of the board and the README show what the evidence says."""
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from attncheck.subjects import LIBRARIES
 from attnref.spec import SPEC
 
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence" / "board.json"
+EARLIER = EVIDENCE.parent / "earlier"
+TABLES = Path(__file__).parents[1] / "board" / "tables.py"
 PAGE = Path(__file__).parents[2] / "docs" / "board.md"
 README = Path(__file__).parents[2] / "README.md"
 
@@ -23,6 +26,24 @@ def test_the_evidence_is_a_board_of_at_least_20_of_10_libraries():
     assert len(names) >= 20
     assert len({name.partition(":")[0] for name in names}) >= 10
     assert set(names) <= set(LIBRARIES)
+
+
+@pytest.mark.parametrize("path", sorted(EARLIER.iterdir()), ids=lambda path: path.stem)
+def test_an_earlier_version_was_given_the_same_set(path):
+    found = json.loads(path.read_text("utf-8"))
+    Draft202012Validator(json.loads(schemas.text("board"))).validate(found)
+    now = {row["name"]: row for row in json.loads(EVIDENCE.read_text("utf-8"))["rows"]}
+    for row in found["rows"]:
+        later = now[row["name"]]
+        assert row["packages"] != later["packages"]
+        assert (row["set"], row["cases"]) == (later["set"], later["cases"])
+
+
+@pytest.mark.parametrize("path", [PAGE, README])
+def test_the_tables_of_a_page_are_those_of_the_evidence(path):
+    script = runpy.run_path(str(TABLES))
+    text = path.read_text("utf-8")
+    assert script["filled"](text, script["made"]()) == text
 
 
 @pytest.mark.parametrize("path", [PAGE, README])
