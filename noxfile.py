@@ -36,6 +36,9 @@ ONE_THREAD = {
 }
 """For many small arrays: handing them to other threads would take the time."""
 
+SIDE_BY_SIDE = ("-n", "auto", "--dist", "loadfile")
+"""Tests of different files run at once, a process for every processor."""
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 LIBRARIES = [
@@ -69,6 +72,7 @@ def judge_room(session: nox.Session, room: str) -> None:
         "pytest",
         "conformance/tests/rooms",
         f"--room={room}",
+        *SIDE_BY_SIDE,
         env={"ATTNREF_ISOLATED": "1"},
     )
 
@@ -114,7 +118,7 @@ def tests(session: nox.Session) -> None:
     install(session, "check", "real")
     install_groups(session, "test")
     paths = [arg for arg in session.posargs if arg != "--full"]
-    session.run("pytest", *(paths or ["conformance/tests"]))
+    session.run("pytest", *SIDE_BY_SIDE, *(paths or ["conformance/tests"]))
 
 
 @nox.session(default=False)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-import einops
-
 from attncheck.subject import SubjectError
 from attncheck.suggest import near, no_such
 from attnref.spec import SPEC
@@ -95,11 +93,11 @@ class Calling:
 
     def arrange(self, array: Any) -> Any:
         """`b n i d` → the function's own axes, of any framework's array."""
-        return einops.rearrange(array, f"{self._held('b n i d')} -> {self.layout}")
+        return _rearrange(array, f"{self._held('b n i d')} -> {self.layout}")
 
     def restore(self, array: Any) -> Any:
         """The function's own axes → `b n i d`."""
-        return einops.rearrange(array, f"{self.layout} -> {self._held('b n i d')}")
+        return _rearrange(array, f"{self.layout} -> {self._held('b n i d')}")
 
     def arrange_logits(self, array: Any, sizes: Sequence[int], xp: ModuleType) -> Any:
         """`b n i j` → the axes of a mask or a bias: those that the layout has.
@@ -114,7 +112,7 @@ class Calling:
         if shape != tuple(array.shape):
             array = xp.broadcast_to(array, shape)
         held = self._held("b n i j", always="j")
-        return einops.rearrange(array, f"{held} -> {held.replace('1 ', '')}")
+        return _rearrange(array, f"{held} -> {held.replace('1 ', '')}")
 
     def _held(self, axes: str, always: str = "") -> str:
         """`axes` with 1 in place of those that the layout lacks."""
@@ -236,3 +234,9 @@ def _parsed(head: str) -> list[inspect.Parameter]:
         )
         for one, default in zip([*places, *given.kwonlyargs], defaults, strict=True)
     ]
+
+
+def _rearrange(array: Any, pattern: str) -> Any:
+    from einops import rearrange  # where a subject runs there may be none
+
+    return rearrange(array, pattern)

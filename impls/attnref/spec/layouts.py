@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from einops import rearrange
-
 Array = Any
 """An array of any framework."""
 
@@ -42,7 +40,7 @@ def unpack(packed: Array, lengths: Sequence[int], asarray: Callable) -> Array:
     count, longest = packed.shape[0], max(lengths, default=0)
     starts = _starts(lengths, count)
     rows = [[min(start + j, count - 1) for j in range(longest)] for start in starts]
-    return rearrange(packed[asarray(rows)], UNPACK)
+    return _rearrange(packed[asarray(rows)], UNPACK)
 
 
 def pack(padded: Array, lengths: Sequence[int], asarray: Callable) -> Array:
@@ -57,7 +55,7 @@ def pack(padded: Array, lengths: Sequence[int], asarray: Callable) -> Array:
             f"`lengths` must be b = {b} ints from 0 to j = {j}, but is {list(lengths)}"
         )
     rows = [n * j + x for n, length in enumerate(lengths) for x in range(length)]
-    return rearrange(padded, PACK)[asarray(rows)]
+    return _rearrange(padded, PACK)[asarray(rows)]
 
 
 def gather_pages(pages: Array, table: Array) -> Array:
@@ -71,7 +69,7 @@ def gather_pages(pages: Array, table: Array) -> Array:
 
     The result is for `attention` with `padding(lengths)`, or with `causal` offsets.
     """
-    return rearrange(pages[table], PAGES)
+    return _rearrange(pages[table], PAGES)
 
 
 def _starts(lengths: Sequence[int], rows: int) -> list[int]:
@@ -82,3 +80,9 @@ def _starts(lengths: Sequence[int], rows: int) -> list[int]:
             f"but is {list(lengths)}"
         )
     return ends[:-1]
+
+
+def _rearrange(array: Any, pattern: str) -> Any:
+    from einops import rearrange  # the judge runs subjects where there is none
+
+    return rearrange(array, pattern)
