@@ -125,6 +125,7 @@ def test_tabs_open_from_the_address_and_stay(page, address):
 def test_search_finds(page, address, term):
     page.goto(f"{address}search.html?q={term}")
     page.wait_for_selector("#search-results li a", timeout=20_000)
+    assert page.locator("#search-results li a").count()
 
 
 def test_every_link_leads_somewhere(page, address):
