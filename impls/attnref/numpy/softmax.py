@@ -22,9 +22,11 @@ def softmax(masked):
     top = masked.max(axis=-1, keepdims=True, initial=-np.inf)
     empty = top == -np.inf
     top = np.where(empty, 0, top)
-    blocked = masked == -np.inf
-    exps = np.where(blocked, 0, np.exp(masked - top))
-    total = np.where(empty, 1, exps.sum(axis=-1, keepdims=True))
+    weights = masked - top
+    np.exp(weights, out=weights)
+    total = np.where(empty, 1, weights.sum(axis=-1, keepdims=True))
     lse = np.where(empty, -np.inf, top + np.log(total))
-    # Once more, for a row that NaN has made 0 / NaN.
-    return np.where(blocked, 0, exps / total), lse[..., 0]
+    weights /= total
+    # Of a row that NaN has made NaN: its blocked keys still have weight 0.
+    np.copyto(weights, 0, where=masked == -np.inf)
+    return weights, lse[..., 0]
