@@ -262,7 +262,8 @@ def _layer(
 ) -> np.ndarray:
     attention = f"{name}.attention"
     heads = model.config["num_attention_heads"]
-    params = weights.bert(model.state, attention, heads=heads)
+    prefix = f"{attention}."
+    params = weights.load(weights.BERT, model.state, heads=heads, prefix=prefix)
     attended = attention_layer(params, x, real[:, None, None, :])
     x = _layer_norm(model, f"{attention}.output.LayerNorm", x + attended)
     inner = gelu(_linear(model, f"{name}.intermediate.dense", x))
