@@ -46,7 +46,7 @@ def mask_of(setup):
     return causal() if setup.causal else None
 
 
-def room_in_numpy(name, setup):
+def room_in_numpy(name, setup, **options):
     """A function of the NumPy room; `attention_blocked` and its like."""
     import ml_dtypes
 
@@ -54,11 +54,10 @@ def room_in_numpy(name, setup):
 
     dtype = ml_dtypes.bfloat16 if setup.dtype == "bfloat16" else setup.dtype
     q, k, v, d_out = arrays(setup).astype(dtype)
+    options["mask"] = mask_of(setup)
     if setup.backward:
-        return partial(
-            getattr(room, f"{name}_vjp"), d_out, q, k, v, mask=mask_of(setup)
-        )
-    return partial(getattr(room, name), q, k, v, mask=mask_of(setup))
+        return partial(getattr(room, f"{name}_vjp"), d_out, q, k, v, **options)
+    return partial(getattr(room, name), q, k, v, **options)
 
 
 def numpy_by_hand(setup):
@@ -92,12 +91,12 @@ def in_torch(function, setup):
     return call
 
 
-def room_in_torch(name, setup):
+def room_in_torch(name, setup, **options):
     """A function of the PyTorch room."""
     from attnref import torch as room
 
     def function(q, k, v):
-        found = getattr(room, name)(q, k, v, mask=mask_of(setup))
+        found = getattr(room, name)(q, k, v, mask=mask_of(setup), **options)
         return found[0] if isinstance(found, tuple) else found
 
     return in_torch(function, setup)
@@ -137,12 +136,12 @@ def in_jax(function, setup):
     return lambda: jax.block_until_ready(compiled(*inputs))
 
 
-def room_in_jax(name, setup):
+def room_in_jax(name, setup, **options):
     """A function of the JAX room."""
     from attnref import jax as room
 
     def function(q, k, v):
-        found = getattr(room, name)(q, k, v, mask=mask_of(setup))
+        found = getattr(room, name)(q, k, v, mask=mask_of(setup), **options)
         return found[0] if isinstance(found, tuple) else found
 
     return in_jax(function, setup)

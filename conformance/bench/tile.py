@@ -2,7 +2,7 @@
 
     python conformance/bench/tile.py
 
-A tile is what `attention_blocked` works on: 256 queries and 1024 keys of width 64, in
+A tile is what `attention_blocked` works on: 512 queries and 512 keys of width 64, in
 one thread.  Of many runs the fastest counts, in seconds of the processor.
 """
 
@@ -11,7 +11,7 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-QUERIES, KEYS, WIDTH = 256, 1024, 64
+QUERIES, KEYS, WIDTH = 512, 512, 64
 RUNS = 200
 
 

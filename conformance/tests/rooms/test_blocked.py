@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -123,12 +124,14 @@ def test_blocks_of_any_size(room, block_q, block_k):
 
 
 def test_lengths_beside_those_of_the_default_blocks(room):
-    sizes = {"b": 1, "h": 1, "g": 1, "i": 257, "j": 1025, "d": 4, "e": 2}
-    case = draw("F32", sizes=sizes)
-    seen = np.arange(1025) <= np.arange(257)[:, None] + 768
+    parameters = signature(room.attention_blocked).parameters
+    block_q, block_k = (parameters[x].default for x in ("block_q", "block_k"))
+    i, j = block_q + 1, block_k + 1
+    case = draw("F32", sizes={"b": 1, "h": 1, "g": 1, "i": i, "j": j, "d": 4, "e": 2})
+    seen = np.arange(j) <= np.arange(i)[:, None] + j - i
     want = change(case, mask=seen[None, None])
-    default = {"block_q": 256, "block_k": 1024}
-    assert_defined(want, run(room, case, mask=causal(768), **default))
+    blocks = {"block_q": block_q, "block_k": block_k}
+    assert_defined(want, run(room, case, mask=causal(j - i), **blocks))
 
 
 def test_a_value_in_a_tile_that_no_one_of_it_sees_is_not_read(room):

@@ -50,9 +50,10 @@ from .scores import (
     ungroup,
 )
 
-BLOCK_Q = 256
-BLOCK_K = 1024
-"""A tile has all heads, so that each operation is one call for many of them."""
+BLOCK_Q = 512
+BLOCK_K = 256
+"""A tile has all heads, so that each operation is one call for many of them.  The
+backward pass keeps several tiles, and takes twice as long where they leave the cache."""
 
 
 def attention_blocked(

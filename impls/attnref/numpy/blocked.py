@@ -40,10 +40,11 @@ from .mask import apply_mask, forget_blocked
 from .scores import accumulate, add_bias, apply_scale, apply_softcap
 from .threads import in_threads
 
-BLOCK_Q = 256
-BLOCK_K = 1024
+BLOCK_Q = 512
+BLOCK_K = 512
 """A float32 tile of 1 MiB: the products are large enough to run at their full rate, and
-what is done to a tile between them still finds most of it in the cache."""
+what is done to a tile between them still finds most of it in the cache.  Square, so
+that a causal mask visits few tiles that it half empties."""
 
 
 def attention_blocked(

@@ -17,8 +17,9 @@ def in_threads(work, jobs):
     Raises:
         ImportError: threadpoolctl is not installed.
     """
+    jobs = list(jobs)
     with _one_blas_thread() as workers:
-        if workers == 1:
+        if workers == 1 or len(jobs) < 2:
             for job in jobs:
                 work(job)
             return

@@ -48,8 +48,8 @@ from .scores import (
     without_autocast,
 )
 
-BLOCK_Q = 256
-BLOCK_K = 1024
+BLOCK_Q = 512
+BLOCK_K = 512
 """A tile has all heads, so that each operation is one call for many of them."""
 
 
