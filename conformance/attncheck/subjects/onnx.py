@@ -12,15 +12,21 @@ DOCS = "https://onnx.ai/onnx/operators/onnx__Attention.html"
 def inferred(load, opset, q, k, v, mask=None, **options):
     """The output of a model that is one Attention node; `load` makes what runs it."""
     arrays = {"Q": q, "K": k, "V": v, "attn_mask": mask}
+    return result_of(load, ("Attention", "", opset), arrays, options)
+
+
+def result_of(load, operator, arrays, options):
+    """The output of an operator: name, domain, opset; what is None is not given."""
     given = {name: x for name, x in arrays.items() if x is not None}
-    types = tuple((name, x.dtype, x.shape) for name, x in given.items())
+    types = tuple((n, given[n].dtype, given[n].shape) for n in given)
     attributes = tuple((n, x) for n, x in options.items() if x is not None)
-    run = load(_model("Attention", "", opset, types, attributes))
+    places = tuple(name if name in given else "" for name in arrays)
+    run = load(_model(*operator, places, types, attributes))
     return run(None, given)[0]
 
 
 @cache
-def _model(operator, domain, opset, types, attributes):
+def _model(operator, domain, opset, names, types, attributes):
     """A model of one node, as bytes."""
     from onnx import helper
 
@@ -30,7 +36,6 @@ def _model(operator, domain, opset, types, attributes):
     ]
     kind = inputs[0].type.tensor_type.elem_type
     output = helper.make_tensor_value_info("Y", kind, None)
-    names = [name for name, *_ in types]
     node = helper.make_node(operator, names, ["Y"], domain=domain, **dict(attributes))
     graph = helper.make_graph([node], "attention", inputs, [output])
     opsets = [helper.make_opsetid(domain, opset)]

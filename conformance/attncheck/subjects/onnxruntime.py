@@ -2,7 +2,9 @@
 
 from functools import cache, partial
 
-from attncheck.subjects.onnx import operator
+from attncheck.library import Library
+from attncheck.subjects.onnx import operator, result_of
+from attnref.spec import Conventions
 
 PACKAGES = ("onnxruntime", "onnx")
 DOCS = "https://onnxruntime.ai/docs/reference/operators/ContribOperators.html"
@@ -19,9 +21,33 @@ def _session(model):
     return InferenceSession(model, options, ["CPUExecutionProvider"]).run
 
 
+def _attend(q, k, v, bias=None, *, is_causal=None, scale=None):
+    """MultiHeadAttention of com.microsoft, its heads side by side."""
+    b, i, n, _ = q.shape
+    flat = (x.reshape(*x.shape[:2], -1) for x in (q, k, v))
+    arrays = dict(zip(("query", "key", "value"), flat, strict=True))
+    arrays |= {"bias": None, "key_padding_mask": None, "attention_bias": bias}
+    options = {"num_heads": n, "scale": scale, "unidirectional": is_causal and 1}
+    node = "MultiHeadAttention", "com.microsoft", 1
+    return result_of(_session, node, arrays, options).reshape(b, i, n, -1)
+
+
+def microsoft() -> Library:
+    """The operator of com.microsoft; a mask is −∞ in its bias."""
+    return Library(
+        name="onnxruntime:multi-head",
+        function=_attend,
+        framework="numpy",
+        packages=PACKAGES,
+        conventions=Conventions(layout="b i n d", mask_true=None, heads=None),
+        dtypes=("F32", "F16"),
+        profile="eager",
+    )
+
+
 SUBJECTS = {
     f"onnxruntime:attention-{opset}": partial(
         operator, f"onnxruntime:attention-{opset}", _session, opset, PACKAGES, TYPES
     )
     for opset in (23, 24)
-}
+} | {"onnxruntime:multi-head": microsoft}
