@@ -24,12 +24,12 @@ def _session(model):
 def _attend(q, k, v, bias=None, *, is_causal=None, scale=None):
     """MultiHeadAttention of com.microsoft, its heads side by side."""
     b, i, n, _ = q.shape
-    flat = (x.reshape(*x.shape[:2], -1) for x in (q, k, v))
+    flat = (x.reshape(*x.shape[:2], n * x.shape[3]) for x in (q, k, v))
     arrays = dict(zip(("query", "key", "value"), flat, strict=True))
     arrays |= {"bias": None, "key_padding_mask": None, "attention_bias": bias}
     options = {"num_heads": n, "scale": scale, "unidirectional": is_causal and 1}
     node = "MultiHeadAttention", "com.microsoft", 1
-    return result_of(_session, node, arrays, options).reshape(b, i, n, -1)
+    return result_of(_session, node, arrays, options).reshape(b, i, n, v.shape[3])
 
 
 def microsoft() -> Library:
@@ -40,6 +40,7 @@ def microsoft() -> Library:
         framework="numpy",
         packages=PACKAGES,
         conventions=Conventions(layout="b i n d", mask_true=None, heads=None),
+        full="ij",
         dtypes=("F32", "F16"),
         profile="eager",
     )
