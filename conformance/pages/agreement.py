@@ -6,7 +6,7 @@ from importlib import import_module
 import numpy as np
 import sentence
 
-from attncheck import frameworks
+from attncheck import frameworks, minilm
 from attncheck.budget import PROFILES, budget, half_ulp
 from attncheck.budget.problem import Problem
 from attncheck.budget.profile import units
@@ -15,7 +15,7 @@ from attncheck.definition import Expected, expected, operands
 from attncheck.subject import Subject
 from attncheck.subjects.attnref import room_subject
 from attncheck.verdict import judge
-from attncheck.worker import run_case
+from attncheck.worker import embed_with, run_case
 
 STRICT = PROFILES["strict"]
 
@@ -42,6 +42,12 @@ def measure(
         for name, cell in cells.items():
             found.setdefault(name, {})[dtype] = cell
     return found
+
+
+def embeddings(room: str) -> float:
+    """How far the model's sentence embeddings are from those by exact attention."""
+    got = embed_with(room_subject(room))
+    return float(np.abs(got - minilm.exact().embedding).max())
 
 
 def versions(room: str) -> str:

@@ -32,6 +32,7 @@ def steps() -> dict[str, Any]:
         "sizes": case.sizes,
         "profile": "strict",
         "versions": {room: agreement.versions(room) for room in rooms},
+        "embeddings": {room: agreement.embeddings(room) for room in rooms},
         "rooms": rooms,
     }
 

@@ -17,9 +17,15 @@ def test_the_pages_quote_the_rooms_errors(room, monkeypatch):
     """In float32, within a factor of 4: the order of sums is the processor's, and with
     it the rounding.  That they are within the budget is asserted by the measurement."""
     monkeypatch.syspath_prepend(ROOT / "conformance" / "pages")
-    kept = json.loads(EVIDENCE.read_text("utf-8"))["rooms"][room.name]
-    found = import_module("agreement").measure(room.name, ["F32"])
+    evidence, agreement = (
+        json.loads(EVIDENCE.read_text("utf-8")),
+        import_module("agreement"),
+    )
+    kept = evidence["rooms"][room.name]
+    found = agreement.measure(room.name, ["F32"])
     assert found.keys() == kept.keys()
     for name, cells in found.items():
         ratio = cells["F32"]["error"] / kept[name]["F32"]["error"]
         assert 1 / 4 <= ratio <= 4, (name, ratio, "run `nox -s pages`")
+    ratio = agreement.embeddings(room.name) / evidence["embeddings"][room.name]
+    assert 1 / 4 <= ratio <= 4, (ratio, "run `nox -s pages`")
