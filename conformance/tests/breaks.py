@@ -35,7 +35,8 @@ LOGITS = "logits = add_bias(apply_softcap(apply_scale(raw, scale), softcap), bia
 MASKED = "masked = apply_mask(logits, mask)"
 BIAS = "logits + accumulate(bias)"
 MASK = "np.where(mask, logits, -np.inf)"
-WEIGHTS = "np.where(blocked, 0, exps / total)"
+DIVIDED = "weights /= total"
+WEIGHTS = "np.copyto(weights, 0, where=masked == -np.inf)"
 LSE = "np.where(empty, -np.inf, top + np.log(total))"
 DROPOUT = "weights * keep / (1 - float(rate))"
 ATTEND = "contract(patterns.ATTEND, group(weights, v.shape[1]), v)"
@@ -43,14 +44,17 @@ OUTPUT = "output = attend(apply_dropout(weights, dropout_rate, dropout_keep), v)
 SOURCE = "source = x if context is None else context"
 PROJECT_VALUE = "project(source, params.w_v, params.b_v)"
 SOFTMAX_VJP = "steps.weights * (d_weights - delta)"
-DELTA = "delta = delta - d_lse[..., None]"
-GRAD_QUERY = "contract(patterns.GRAD_QUERY, d_scores, k)"
-GRAD_KEY = "contract(patterns.GRAD_KEY, d_scores, group(q, h))"
+GRAD_VALUE = "contract(patterns.GRAD_VALUE, group(weights, h), d_out)"
+DELTA = "delta = delta - d_lse"
+GRAD_KEY = "contract(patterns.GRAD_KEY, d_scores, group(q, k.shape[1]))"
+GRAD_SCORES = "found |= scores[1](apply_scale(d_scaled, scale), q, k)"
 
 QUERY, KEY = "np.arange(logits.shape[2])[:, None]", "np.arange(logits.shape[3])"
 """Query and key positions, where a mask is applied."""
 
-WEIGHTS_OF_EMPTY = "np.where(empty, 1 / max(masked.shape[-1], 1), exps / total)"
+WEIGHTS_OF_EMPTY = WEIGHTS.replace(
+    "weights, 0", "weights, np.where(empty, 1 / max(masked.shape[-1], 1), 0)"
+)
 
 
 SKIPPING = """\
@@ -356,8 +360,8 @@ WEIGHT_STEPS = (
         "softmax",
         "a key too many",
         "softmax",
-        WEIGHTS,
-        "exps / (total + np.exp(-top))",
+        DIVIDED,
+        f"{DIVIDED} + np.exp(-top)",
     ),
     Break(
         "softmax-shift",
@@ -401,23 +405,23 @@ GRADIENTS = (
         "dq",
         "unscaled",
         "gradients",
-        GRAD_QUERY,
-        GRAD_QUERY.replace("d_scores", "group(d_scaled, h)"),
+        GRAD_SCORES,
+        f'{GRAD_SCORES} | {{"q": scores[1](d_scaled, q, k)["q"]}}',
     ),
     Break("dk", "no row sum", "gradients", SOFTMAX_VJP, "steps.weights * d_weights"),
     Break(
         "dk",
         "unscaled",
         "gradients",
-        GRAD_KEY,
-        GRAD_KEY.replace("d_scores", "group(d_scaled, h)"),
+        GRAD_SCORES,
+        f'{GRAD_SCORES} | {{"k": scores[1](d_scaled, q, k)["k"]}}',
     ),
     Break(
         "dv",
         "mean over the queries",
         "gradients",
-        "contract(patterns.GRAD_VALUE, dropped, d_out)",
-        'contract(patterns.GRAD_VALUE, dropped, d_out) / max(sizes["i"], 1)',
+        GRAD_VALUE,
+        f"{GRAD_VALUE} / max(d_out.shape[3], 1)",
     ),
     Break(
         "dbias",
@@ -433,7 +437,13 @@ GRADIENTS = (
         "gradient.sum(axis",
         "gradient.mean(axis",
     ),
-    Break("group-gradients", "mean", "gradients", GRAD_KEY, f'{GRAD_KEY} / sizes["g"]'),
+    Break(
+        "group-gradients",
+        "mean",
+        "gradients",
+        GRAD_KEY,
+        f"{GRAD_KEY} / d_scores.shape[2]",
+    ),
     Break(
         "softcap-gradient",
         "slope 1",
@@ -487,8 +497,8 @@ TYPES = (
         "rounded-once",
         "gradient of the logits stored",
         "gradients",
-        "d_logits = _softmax_vjp(d_weights, d_lse, steps)",
-        "d_logits = accumulate(_softmax_vjp(d_weights, d_lse, steps).astype(dtype))",
+        'd_logits = found.pop("masked")',
+        'd_logits = accumulate(found.pop("masked").astype(dtype))',
     ),
 )
 

@@ -5,13 +5,13 @@ import numpy as np
 from attnref.spec import patterns
 from attnref.spec.checks import check_attention, check_gradients, dtype_name
 
-from .attend import apply_dropout
-from .attention import attention_steps
+from .attend import apply_dropout, attend
+from .attention import put_together
 from .mask import forget_blocked, mask_array
-from .scores import accumulate, apply_scale, contract, group, ungroup
+from .scores import accumulate, apply_scale, contract, group, scores, ungroup
+from .softmax import softmax
 
 
-@np.errstate(invalid="ignore")  # NaN is a result like any other
 def attention_vjp(
     d_out,
     q,
@@ -47,44 +47,105 @@ def attention_vjp(
     A query or an incoming gradient that is not finite, in a row with keys, is outside
     of the spec: as 0·NaN it may reach the gradients of keys that are blocked for it.
     """
-    options = {"bias": bias, "scale": scale, "softcap": softcap}
+    options = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap}
     options |= {"dropout_rate": dropout_rate, "dropout_keep": dropout_keep}
-    sizes = check_attention(np.ndarray, q, k, v, mask=mask, **options)
-    check_gradients(np.ndarray, d_out, d_lse, sizes, dtype_name(q))
+    sizes = check_attention(np.ndarray, q, k, v, **options)
+    found = put_together_vjp(d_out, d_lse, q, k, v, sizes, **options)
+    rounded = {name: gradient.astype(q.dtype) for name, gradient in found.items()}
+    return tuple(rounded.get(name) for name in ("q", "k", "v", "bias"))
+
+
+def scores_vjp(d_scores, q, k):
+    """What the gradient of the raw scores, `b n i j`, becomes at q and k."""
+    d_scores = group(d_scores, k.shape[1])
+    dq = ungroup(contract(patterns.GRAD_QUERY, d_scores, k))
+    dk = contract(patterns.GRAD_KEY, d_scores, group(q, k.shape[1]))
+    return {"q": dq, "k": dk}
+
+
+def softmax_vjp(d_weights, d_lse, steps):
+    """dS = P ∘ (dP − D), exactly 0 where the logit is −∞; all but `steps` like them."""
+    delta = row_sums(d_weights, d_lse, steps)[..., None]
+    live = steps.masked != -np.inf
+    return {"masked": np.where(live, steps.weights * (d_weights - delta), 0)}
+
+
+def row_sums(d_weights, d_lse, steps):
+    """D_i = Σ_j P_ij dP_ij − dlse_i: `b n i`."""
+    delta = np.sum(steps.weights * d_weights, axis=-1)
+    if d_lse is not None:
+        delta = delta - d_lse
+    return delta
+
+
+def attend_vjp(d_out, weights, v):
+    """What the gradient of the output, `b n i e`, becomes at the weights and at v."""
+    h = v.shape[1]
+    d_out = group(d_out, h)
+    d_weights = ungroup(contract(patterns.GRAD_WEIGHTS, d_out, v))
+    dv = contract(patterns.GRAD_VALUE, group(weights, h), d_out)
+    return {"weights": d_weights, "v": dv}
+
+
+@np.errstate(invalid="ignore")  # NaN is a result like any other
+def put_together_vjp(
+    d_out,
+    d_lse,
+    q,
+    k,
+    v,
+    sizes,
+    *,
+    mask=None,
+    bias=None,
+    scale=None,
+    softcap=None,
+    dropout_rate=0.0,
+    dropout_keep=None,
+    scores=(scores, scores_vjp),
+    softmax=(softmax, softmax_vjp),
+    attend=(attend, attend_vjp),
+):
+    """The gradients of `put_together` by the names of its arguments, not rounded yet.
+
+    A step that a variant brings comes with its gradients, as a pair.  They are a dict,
+    in which a variant may have more: what it takes beside the arguments of attention.
+    """
+    dtype = dtype_name(q)
+    check_gradients(np.ndarray, d_out, d_lse, sizes, dtype)
     mask = mask_array(mask, sizes)
     scale = sizes["d"] ** -0.5 if scale is None else scale
-
-    steps = attention_steps(q, k, v, mask=mask, **options)
-    dtype = q.dtype
+    steps = put_together(
+        q,
+        k,
+        v,
+        sizes,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+        softcap=softcap,
+        dropout_rate=dropout_rate,
+        dropout_keep=dropout_keep,
+        scores=scores[0],
+        softmax=softmax[0],
+        attend=attend[0],
+    )
     q, k, v = forget_blocked(accumulate(q), accumulate(k), accumulate(v), mask)
-    h = sizes["h"]
     # An empty row contributes nothing, whatever its incoming gradients hold.
-    empty = steps.lse == -np.inf
-    d_out = group(np.where(empty[..., None], 0, accumulate(d_out)), h)
-    d_lse = None if d_lse is None else np.where(empty, 0, d_lse)
+    empty = (steps.masked == -np.inf).all(axis=-1)
+    d_out = np.where(empty[..., None], 0, accumulate(d_out))
+    d_lse = None if d_lse is None else np.where(steps.lse == -np.inf, 0, d_lse)
 
-    dropped = group(apply_dropout(steps.weights, dropout_rate, dropout_keep), h)
-    dv = contract(patterns.GRAD_VALUE, dropped, d_out)
-    d_dropped = ungroup(contract(patterns.GRAD_WEIGHTS, d_out, v))
-    d_weights = apply_dropout(d_dropped, dropout_rate, dropout_keep)
-    d_logits = _softmax_vjp(d_weights, d_lse, steps)
+    dropped = apply_dropout(steps.weights, dropout_rate, dropout_keep)
+    found = attend[1](d_out, dropped, v)
+    d_weights = apply_dropout(found.pop("weights"), dropout_rate, dropout_keep)
+    found |= softmax[1](d_weights, d_lse, steps)
+    d_logits = found.pop("masked")
     d_scaled = d_logits * _softcap_slope(apply_scale(steps.scores, scale), softcap)
-    d_scores = group(apply_scale(d_scaled, scale), h)
-    dq = ungroup(contract(patterns.GRAD_QUERY, d_scores, k))
-    dk = contract(patterns.GRAD_KEY, d_scores, group(q, h))
-
-    dq, dk, dv = forget_blocked(dq, dk, dv, mask)
-    dbias = None if bias is None else _sum_to(d_logits, bias.shape).astype(dtype)
-    return dq.astype(dtype), dk.astype(dtype), dv.astype(dtype), dbias
-
-
-def _softmax_vjp(d_weights, d_lse, steps):
-    """dS = P ∘ (dP − D), exactly 0 where the logit is −∞."""
-    delta = np.sum(steps.weights * d_weights, axis=-1, keepdims=True)
-    if d_lse is not None:
-        delta = delta - d_lse[..., None]
-    live = steps.masked != -np.inf
-    return np.where(live, steps.weights * (d_weights - delta), 0)
+    found |= scores[1](apply_scale(d_scaled, scale), q, k)
+    dq, dk, dv = forget_blocked(found["q"], found["k"], found["v"], mask)
+    found |= {"q": dq, "k": dk, "v": dv}
+    return found if bias is None else found | {"bias": _sum_to(d_logits, bias.shape)}
 
 
 def _softcap_slope(scaled, softcap):

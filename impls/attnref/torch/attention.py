@@ -90,18 +90,33 @@ def attention_steps(
     dropout_keep=None,
 ):
     """The `Steps` of `attention`, for the same arguments."""
-    sizes = check_attention(
-        torch.Tensor,
-        q,
-        k,
-        v,
-        mask=mask,
-        bias=bias,
-        scale=scale,
-        softcap=softcap,
-        dropout_rate=dropout_rate,
-        dropout_keep=dropout_keep,
-    )
+    options = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap}
+    options |= {"dropout_rate": dropout_rate, "dropout_keep": dropout_keep}
+    sizes = check_attention(torch.Tensor, q, k, v, **options)
+    return put_together(q, k, v, sizes, **options)
+
+
+def put_together(
+    q,
+    k,
+    v,
+    sizes,
+    *,
+    mask=None,
+    bias=None,
+    scale=None,
+    softcap=None,
+    dropout_rate=0.0,
+    dropout_keep=None,
+    scores=scores,
+    softmax=softmax,
+    attend=attend,
+):
+    """The steps in their order, for arguments that are checked, of these `sizes`.
+
+    A variant of attention brings its own `scores`, `softmax` or `attend` here; all else
+    stays as it is.
+    """
     mask = mask_array(mask, sizes, q.device)
     scale = sizes["d"] ** -0.5 if scale is None else scale
 
