@@ -18,10 +18,14 @@ EXTRA_NAMES = {
     "torch": {"MultiHeadAttention", "ring_attention"},
     "jax": {"ring_attention"},
 }
-EXTRA_FUNCTIONS = {"torch": {"without_autocast"}}
-EXTRA_PARAMETERS = {("torch", "mask_array"): ["device"]}
+EXTRA_FUNCTIONS = {"torch": {"without_autocast"}, "numpy": {"row_sums"}}
+PLACED = ("mask_array", "query_positions", "key_positions", "distances")
+EXTRA_PARAMETERS = {("torch", name): ["device"] for name in PLACED}
 """What a room has more than the others, and why: torch's fused backends, its module
 class, its autocast and its devices, NumPy's threads, and rings of devices."""
+
+BOTH = ("attention_vjp", "attention_blocked_vjp")
+"""The gradients that every room has; others are NumPy's, which writes all by hand."""
 
 EXTRA_IMPORTS = {"numpy": {"threadpoolctl"}}
 """What a room's extra in pyproject.toml declares beside its framework."""
@@ -37,10 +41,10 @@ def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def public_names(room):
+def public_names(room, package="."):
     (names,) = (
         ast.literal_eval(node.value)
-        for node in tree(room / "__init__.py").body
+        for node in tree(room / package / "__init__.py").body
         if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
     )
     return names
@@ -61,15 +65,20 @@ def parameters(room, function):
     return names, defaults, keywords, bool(a.vararg), bool(a.kwarg)
 
 
+def is_extra(room, name):
+    """Whether a function is one that other rooms have not."""
+    by_hand = room.name == "numpy" and name.endswith("_vjp") and name not in BOTH
+    return by_hand or name in EXTRA_FUNCTIONS.get(room.name, ())
+
+
 def functions(room, file):
     """Public functions of a file with their parameters, in order."""
-    extra = EXTRA_FUNCTIONS.get(room.name, set())
     return [
         (node.name, parameters(room, node))
         for node in tree(room / file).body
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
-        and node.name not in extra
+        and not is_extra(room, node.name)
     ]
 
 
@@ -103,6 +112,15 @@ def test_rooms_have_the_same_files(room):
 def test_rooms_have_the_same_public_names(room):
     names = [
         [x for x in public_names(one) if x not in EXTRA_NAMES.get(one.name, set())]
+        for one in (room, FIRST)
+    ]
+    assert names[0] == names[1]
+
+
+@other_rooms
+def test_rooms_have_the_same_variants(room):
+    names = [
+        [x for x in public_names(one, "variants") if not is_extra(one, x)]
         for one in (room, FIRST)
     ]
     assert names[0] == names[1]

@@ -7,7 +7,7 @@ from attnref.spec.axes import MAY_BE_EMPTY
 
 
 def test_the_letters_are_those_of_the_spec():
-    assert set(AXES) == set("bnhgijdecm")
+    assert set(AXES) == set("bnhgijdecmrap")
 
 
 def test_no_two_letters_mean_the_same():

@@ -14,7 +14,11 @@ PATTERNS = {
     if name.isupper() and isinstance(value, str)
 }
 CONTRACTIONS = {name: p for name, p in PATTERNS.items() if "," in p}
-SIZES = dict(zip(AXES, (2, 15, 3, 5, 7, 11, 13, 17, 19, 23), strict=True))
+WILD = {"GROUP": {"x"}, "UNGROUP": {"x"}, "PAIRS": {"two", "t"}}
+"""Letters of no axis: a rearrangement of heads is the same for any width, which it
+calls x; and a width is cut into t pairs."""
+
+SIZES = dict(zip(AXES, (2, 15, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37), strict=True))
 
 
 def shape(axes):
@@ -28,9 +32,7 @@ def test_the_patterns_are_found():
 @pytest.mark.parametrize("name", PATTERNS)
 def test_letters_are_of_the_table(name):
     letters = set(re.findall(r"\w+", PATTERNS[name]))
-    # A rearrangement of heads is the same for any width, which it calls x.
-    wild = {"x"} if name in ("GROUP", "UNGROUP") else set()
-    assert letters - wild <= set(AXES)
+    assert letters - WILD.get(name, set()) <= set(AXES)
 
 
 @pytest.mark.parametrize("name", CONTRACTIONS)
@@ -47,6 +49,22 @@ def test_a_contraction_gives_the_shape_that_it_says(name):
         ("GRAD_KEY", "SCORES", 1),
         ("GRAD_WEIGHTS", "ATTEND", 0),
         ("GRAD_VALUE", "ATTEND", 1),
+        ("GRAD_PROJECT", "PROJECT", 0),
+        ("GRAD_PROJECT_WEIGHTS", "PROJECT", 1),
+        ("GRAD_MERGE", "MERGE", 0),
+        ("GRAD_MERGE_WEIGHTS", "MERGE", 1),
+        ("GRAD_COMPRESS", "COMPRESS", 0),
+        ("GRAD_COMPRESS_WEIGHTS", "COMPRESS", 1),
+        ("GRAD_HIDDEN_QUERY", "HIDDEN_QUERY", 0),
+        ("GRAD_HIDDEN_QUERY_WEIGHTS", "HIDDEN_QUERY", 1),
+        ("GRAD_HIDDEN_KEY", "HIDDEN_KEY", 0),
+        ("GRAD_HIDDEN_KEY_WEIGHTS", "HIDDEN_KEY", 1),
+        ("GRAD_ADDITIVE_HIDDEN", "ADDITIVE_SCORES", 0),
+        ("GRAD_ADDITIVE_WEIGHTS", "ADDITIVE_SCORES", 1),
+        ("GRAD_RELATIVE_QUERY", "RELATIVE_SCORES", 0),
+        ("GRAD_RELATIVE_KEY", "RELATIVE_SCORES", 1),
+        ("GRAD_RELATIVE_WEIGHTS", "RELATIVE_ATTEND", 0),
+        ("GRAD_RELATIVE_VALUE", "RELATIVE_ATTEND", 1),
     ],
 )
 def test_a_gradient_is_its_product_with_an_operand_and_the_result_exchanged(

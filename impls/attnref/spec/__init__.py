@@ -8,6 +8,7 @@ from attnref.spec.conventions import SPEC, Conventions
 from attnref.spec.layouts import gather_pages, pack, unpack
 from attnref.spec.masks import Mask, causal, padding, prefix, segments, window
 from attnref.spec.patterns import STEPS, Step
+from attnref.spec.relative import alibi_slopes, shaw_row, t5_bucket
 from attnref.spec.rings import balanced_order
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Conventions",
     "Mask",
     "Step",
+    "alibi_slopes",
     "balanced_order",
     "causal",
     "gather_pages",
@@ -24,6 +26,8 @@ __all__ = [
     "padding",
     "prefix",
     "segments",
+    "shaw_row",
+    "t5_bucket",
     "unpack",
     "window",
 ]

@@ -21,7 +21,10 @@ _PREDICATES = (causal, window, prefix, padding, segments)
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 
-OPTIONAL = frozenset({"bias", "context", "b_q", "b_k", "b_v", "b_o"})
+OPTIONAL = frozenset(
+    {"bias", "context", "b_q", "b_k", "b_v", "b_o"}
+    | {"value_table", "slopes", "temperature"}
+)
 """Arguments that may be None."""
 
 
@@ -37,25 +40,24 @@ def check_attention(
     softcap: float | None = None,
     dropout_rate: float = 0.0,
     dropout_keep: Array | None = None,
+    parameters: Mapping[str, tuple[Array, str]] | None = None,
 ) -> Sizes:
-    """Validates the arguments of `attention`; returns axis letter → size."""
-    arrays = {"q": q, "k": k, "v": v}
+    """Validates the arguments of `attention`; returns axis letter → size.
+
+    `parameters` are the arrays of a variant, name → (array, axes), which share the
+    dtype of q and letters with it; those in `OPTIONAL` may be None.
+    """
+    named = {
+        "q": (q, patterns.QUERY),
+        "k": (k, patterns.KEY),
+        "v": (v, patterns.VALUE),
+        **(parameters or {}),
+    }
+    arrays = {name: array for name, (array, _) in named.items()}
     check_arrays(array_type, arrays | {"bias": bias})
-    sizes = bind_axes(
-        {
-            "q": (q, patterns.QUERY),
-            "k": (k, patterns.KEY),
-            "v": (v, patterns.VALUE),
-        }
-    )
+    sizes = bind_axes({k: pair for k, pair in named.items() if pair[0] is not None})
     sizes["g"] = _group(sizes["n"], sizes["h"])
-    if any(mask is predicate for predicate in _PREDICATES):
-        raise TypeError(
-            f"`mask` is the function {mask.__name__}: call it, as in "
-            f"mask={mask.__name__}(…)"
-        )
-    if mask is not None and not callable(mask):
-        check_mask("mask", mask, sizes, array_type)
+    check_any_mask(mask, sizes, array_type)
     if bias is not None:
         _check_broadcast("bias", bias, sizes)
     _check_options(scale, softcap)
@@ -124,6 +126,17 @@ def bind_axes(arrays: Mapping[str, tuple[Array, str]]) -> Sizes:
     return sizes
 
 
+def check_any_mask(mask: Any, sizes: Sizes, array_type: type) -> None:
+    """A mask of any kind; what a callable answers is checked when it is asked."""
+    if any(mask is predicate for predicate in _PREDICATES):
+        raise TypeError(
+            f"`mask` is the function {mask.__name__}: call it, as in "
+            f"mask={mask.__name__}(…)"
+        )
+    if mask is not None and not callable(mask):
+        check_mask("mask", mask, sizes, array_type)
+
+
 def check_mask(name: str, mask: Any, sizes: Sizes, array_type: type) -> None:
     """A mask, or `dropout_keep`: boolean, 4-D, each axis of b n i j full or 1."""
     check_type(name, mask, array_type)
@@ -169,7 +182,7 @@ def check_gradients(
 
 def check_scale(scale: float | None) -> None:
     """A scale is a finite number, or None."""
-    if scale is not None and not _is_finite(scale, "scale"):
+    if scale is not None and not is_finite(scale, "scale"):
         raise ValueError(f"`scale` must be finite, but is {scale}")
 
 
@@ -291,12 +304,12 @@ def _right_call(name: str, shape: tuple[int, ...]) -> str:
 
 def _check_options(scale: float | None, softcap: float | None) -> None:
     check_scale(scale)
-    if softcap is not None and not (_is_finite(softcap, "softcap") and softcap > 0):
+    if softcap is not None and not (is_finite(softcap, "softcap") and softcap > 0):
         raise ValueError(f"`softcap` must be finite and above 0, but is {softcap}")
 
 
 def _check_dropout(rate: float, keep: Any, sizes: Sizes, array_type: type) -> None:
-    if not (_is_finite(rate, "dropout_rate") and 0 <= rate < 1):
+    if not (is_finite(rate, "dropout_rate") and 0 <= rate < 1):
         raise ValueError(f"`dropout_rate` must be in [0, 1), but is {rate}")
     if rate > 0 and keep is None:
         raise ValueError(
@@ -310,7 +323,8 @@ def _check_dropout(rate: float, keep: Any, sizes: Sizes, array_type: type) -> No
             raise ValueError("`dropout_keep` needs a `dropout_rate` above 0")
 
 
-def _is_finite(value: Any, name: str) -> bool:
+def is_finite(value: Any, name: str) -> bool:
+    """Whether a Python number is finite; anything else is a TypeError."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(
             f"`{name}` must be a Python number, but is {type(value).__name__}"

@@ -4,6 +4,7 @@ A pattern is the shape contract of its step: the rooms contract and rearrange wi
 these very strings, and the tests check every step's shapes against them.
 """
 
+from types import MappingProxyType
 from typing import NamedTuple
 
 # Arguments and results, as (letter per axis).
@@ -19,11 +20,32 @@ GROUP = "b (h g) i x -> b h g i x"
 UNGROUP = "b h g i x -> b (h g) i x"
 SEEN = "b (h g) j -> b h j"  # a reduction: seen by any query head of the group
 
+# Rotary positions turn pairs of components: the pairs, and where they lie in a width.
+PAIRS = "two b n i t"
+PAIRINGS = MappingProxyType({"halves": "b n i (two t)", "interleaved": "b n i (t two)"})
+
 # Contractions, forward.
 PROJECT = "b i c, c n d -> b n i d"  # of a context: b j m, m h d -> b h j d
 SCORES = "b h g i d, b h j d -> b h g i j"
 ATTEND = "b h g i j, b h j e -> b h g i e"
 MERGE = "b n i e, n e c -> b i c"
+
+# Variants: what a pair of a query and a key has of its own, shared by the heads, …
+RELATIVE_SCORES = "b n i d, b i j d -> b n i j"
+RELATIVE_ATTEND = "b n i j, b i j e -> b n i e"
+TABLE_BIAS = "b i j n -> b n i j"  # … and a bias that a table has for each head
+
+# Additive scores: queries and keys go into a hidden layer, and out as one number.
+HIDDEN_QUERY = "b n i d, n d a -> b n i a"
+HIDDEN_KEY = "b h j d, h d a -> b h j a"
+ADDITIVE_SCORES = "b h g i j a, h g a -> b h g i j"
+GROUP_WEIGHTS = "(h g) a -> h g a"
+UNGROUP_WEIGHTS = "h g a -> (h g) a"
+
+# Latent attention: into a compressed width r, and the weights that absorb its ends.
+COMPRESS = "b i c, c r -> b i r"
+ABSORB_KEY = "b n i d, r n d -> b n i r"
+ABSORB_VALUE = "b n i r, r n e -> b n i e"
 
 # Contractions, backward: the two forward products, each with one operand's place taken
 # by the gradient of the result.
@@ -31,6 +53,23 @@ GRAD_QUERY = "b h g i j, b h j d -> b h g i d"
 GRAD_KEY = "b h g i j, b h g i d -> b h j d"
 GRAD_WEIGHTS = "b h g i e, b h j e -> b h g i j"
 GRAD_VALUE = "b h g i j, b h g i e -> b h j e"
+GRAD_PROJECT = "b n i d, c n d -> b i c"
+GRAD_PROJECT_WEIGHTS = "b i c, b n i d -> c n d"
+GRAD_MERGE = "b i c, n e c -> b n i e"
+GRAD_MERGE_WEIGHTS = "b n i e, b i c -> n e c"
+GRAD_COMPRESS = "b i r, c r -> b i c"
+GRAD_COMPRESS_WEIGHTS = "b i c, b i r -> c r"
+GRAD_RELATIVE_QUERY = "b n i j, b i j d -> b n i d"
+GRAD_RELATIVE_KEY = "b n i j, b n i d -> b i j d"
+GRAD_RELATIVE_WEIGHTS = "b n i e, b i j e -> b n i j"
+GRAD_RELATIVE_VALUE = "b n i j, b n i e -> b i j e"
+GRAD_ADDITIVE_HIDDEN = "b h g i j, h g a -> b h g i j a"
+GRAD_ADDITIVE_WEIGHTS = "b h g i j, b h g i j a -> h g a"
+GRAD_HIDDEN_QUERY = "b n i a, n d a -> b n i d"
+GRAD_HIDDEN_QUERY_WEIGHTS = "b n i d, b n i a -> n d a"
+GRAD_HIDDEN_KEY = "b h j a, h d a -> b h j d"
+GRAD_HIDDEN_KEY_WEIGHTS = "b h j d, b h j a -> h d a"
+GRAD_TABLE = "b n i j -> b i j n"
 
 
 class Step(NamedTuple):

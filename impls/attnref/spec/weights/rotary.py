@@ -9,6 +9,8 @@ Su et al. (arXiv 2104.09864), section 3.4.2, which interleaves.
 from collections.abc import Mapping
 from typing import Any
 
+from attnref.spec.variants import check_width
+
 PAIRS = {"interleaved": "(two t) -> (t two)", "halves": "(t two) -> (two t)"}
 """Pairing → how the rotated components of the other come to it."""
 
@@ -25,7 +27,7 @@ def rotary_permutation(d: int, width: int | None = None) -> tuple[int, ...]:
     Raises:
         ValueError: `width` is odd, or not from 2 to d.
     """
-    half = _checked(d, width) // 2
+    half = check_width(d, width) // 2
     turned = (t + side * half for t in range(half) for side in (0, 1))
     return (*turned, *range(2 * half, d))
 
@@ -58,18 +60,9 @@ def paired(
 def _moved(array: Any, pairing: str, width: int | None) -> Any:
     from einops import pack, rearrange  # the site reads layouts where there is none
 
-    rotated = _checked(array.shape[-1], width)
+    rotated = check_width(array.shape[-1], width)
     before, after = PAIRS[pairing].split(" -> ")
     heads = "c n" if len(array.shape) == 3 else "n"
     pattern = f"{heads} {before} -> {heads} {after}"
     turned = rearrange(array[..., :rotated], pattern, two=2)
     return pack([turned, array[..., rotated:]], f"{heads} *")[0]
-
-
-def _checked(d: int, width: int | None) -> int:
-    rotated = d if width is None else width
-    if rotated % 2 or not 2 <= rotated <= d:
-        raise ValueError(
-            f"`width` must be even, and from 2 to d = {d}, but is {rotated}"
-        )
-    return rotated

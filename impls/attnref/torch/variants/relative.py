@@ -1,0 +1,146 @@
+"""Positions relative to the query: Shaw's tables, T5's buckets, ALiBi's slopes.
+
+Query i stands at i + offset and key j at j; what counts is j − i − offset.
+"""
+
+import torch
+from einops import rearrange
+
+from attnref.spec import patterns
+from attnref.spec.checks import check_attention
+from attnref.spec.relative import (
+    alibi_slopes,
+    check_t5,
+    shaw_clip,
+    shaw_row,
+    t5_bucket,
+)
+
+from ..attend import attend
+from ..attention import put_together
+from ..mask import mask_array
+from ..scores import accumulate, add_bias, contract, scores
+from .positions import distances
+
+
+def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options):
+    """Attention with a vector for every distance, added to the keys and to the values:
+
+        s_ij = q_i·(k_j + a_ij)        o_i = Σ_j p_ij (v_j + b_ij)
+
+    a_ij is row clip(j − i − offset, −c, c) + c of the table for keys, and b_ij that of
+    the one for values.
+
+    Args:
+        key_table: `r d`, r = 2c + 1 rows, shared by the heads.
+        value_table: `r e`, or None for no b_ij.
+        offset: an int, or integers `b`, as of a causal mask.
+        options: mask, bias, scale, softcap, dropout_rate and dropout_keep.
+
+    The other arguments, and the errors, are those of `attention`.  The scale is that of
+    the whole score.  What the tables hold for a pair that no head may see counts for
+    nothing.
+
+    Returns:
+        the output `b n i e`, in the dtype of the inputs, rounded once, and the
+        log-sum-exp `b n i`, in the accumulation type.
+
+    Source: Shaw et al., Self-attention with relative position representations (arXiv
+    1803.02155), equations 3 and 4.
+    """
+    parameters = {"key_table": (key_table, "r d"), "value_table": (value_table, "r e")}
+    sizes = check_attention(torch.Tensor, q, k, v, parameters=parameters, **options)
+    mask = options["mask"] = mask_array(options.get("mask"), sizes, q.device)
+    rows = shaw_row(distances(offset, sizes, q.device), shaw_clip(sizes["r"]))
+    of_keys = _look_up(key_table, rows, mask, sizes)
+
+    def shaw_scores(q, k):
+        return scores(q, k) + contract(patterns.RELATIVE_SCORES, q, of_keys)
+
+    def shaw_attend(weights, v):
+        if value_table is None:
+            return attend(weights, v)
+        of_values = _look_up(value_table, rows, mask, sizes)
+        relative = contract(patterns.RELATIVE_ATTEND, weights, of_values)
+        return attend(weights, v) + relative
+
+    steps = put_together(
+        q, k, v, sizes, scores=shaw_scores, attend=shaw_attend, **options
+    )
+    return steps.output, steps.lse
+
+
+def _look_up(table, rows, mask, sizes):
+    """The table's vectors by pairs, `b i j x`; 0 for a pair that no head may see."""
+    found = accumulate(table)[rows]
+    if mask is not None:
+        found = torch.where(mask.any(dim=1)[..., None], found, 0)
+    return torch.broadcast_to(found, (sizes["b"], *found.shape[1:]))
+
+
+def t5_attention(
+    q, k, v, *, table, bidirectional=True, max_distance=128, offset=0, **options
+):
+    """Attention with a bias that depends on the head and on the bucket of a distance.
+
+    Args:
+        table: `r n`, a row a bucket; the buckets are `attnref.spec.t5_bucket`'s.
+        bidirectional: whether keys after the query have buckets of their own.
+        max_distance: an int, from which on all distances share a bucket.
+        offset: an int, or integers `b`, as of a causal mask.
+        options: mask, bias, scale, softcap, dropout_rate and dropout_keep.  T5 itself
+            has scale 1.
+
+    The other arguments, and the errors, are those of `attention`.
+
+    Returns:
+        the output `b n i e`, in the dtype of the inputs, rounded once, and the
+        log-sum-exp `b n i`, in the accumulation type.
+
+    Source: Raffel et al. (arXiv 1910.10683), section 2.1.
+    """
+    sizes = check_attention(
+        torch.Tensor, q, k, v, parameters={"table": (table, "r n")}, **options
+    )
+    check_t5(sizes["r"], max_distance, bidirectional)
+    distance = distances(offset, sizes, q.device)
+    buckets = t5_bucket(distance, sizes["r"], max_distance, bidirectional)
+    bias = rearrange(accumulate(table)[buckets], patterns.TABLE_BIAS)
+    steps = put_together(q, k, v, sizes, **_with_bias(options, bias))
+    return steps.output, steps.lse
+
+
+def alibi_attention(q, k, v, *, slopes=None, offset=0, **options):
+    """Attention with a bias that falls with the distance: −m_n·|j − i − offset|.
+
+    Args:
+        slopes: `n`; None for `attnref.spec.alibi_slopes(n)`, by the published code.
+        offset: an int, or integers `b`, as of a causal mask.
+        options: mask, bias, scale, softcap, dropout_rate and dropout_keep.
+
+    The other arguments, and the errors, are those of `attention`.
+
+    Returns:
+        the output `b n i e`, in the dtype of the inputs, rounded once, and the
+        log-sum-exp `b n i`, in the accumulation type.
+
+    Source: Press et al., Train short, test long (arXiv 2108.12409), section 3.
+    """
+    parameters = {"slopes": (slopes, "n")}
+    sizes = check_attention(torch.Tensor, q, k, v, parameters=parameters, **options)
+    bias = _slope_bias(q, slopes, distances(offset, sizes, q.device))
+    steps = put_together(q, k, v, sizes, **_with_bias(options, bias))
+    return steps.output, steps.lse
+
+
+def _slope_bias(q, slopes, distance):
+    """−m_n·|distance|: `b n i j`, with b full or 1."""
+    wide = accumulate(q[:0]).dtype
+    if slopes is None:
+        slopes = torch.tensor(alibi_slopes(q.shape[1]), dtype=wide, device=q.device)
+    return -accumulate(slopes)[:, None, None] * abs(distance)[:, None].to(wide)
+
+
+def _with_bias(options, bias):
+    """The options, with this bias beside the one that they have."""
+    return options | {"bias": add_bias(bias, options.get("bias"))}
