@@ -138,7 +138,8 @@ def put_together_vjp(
 
     dropped = apply_dropout(steps.weights, dropout_rate, dropout_keep)
     found = attend[1](d_out, dropped, v)
-    d_weights = apply_dropout(found.pop("weights"), dropout_rate, dropout_keep)
+    d_dropped = found.pop("weights")
+    d_weights = apply_dropout(d_dropped, dropout_rate, dropout_keep)
     found |= softmax[1](d_weights, d_lse, steps)
     d_logits = found.pop("masked")
     d_scaled = d_logits * _softcap_slope(apply_scale(steps.scores, scale), softcap)

@@ -173,7 +173,7 @@ def test_latent_attention_is_deepseek_v2s(absorbed):
     """Without its normalisation of what is compressed, which we have not."""
     from transformers.models.deepseek_v2 import modeling_deepseek_v2 as deepseek
 
-    c, r, p, e = 24, 5, 4, 3
+    c, r, p, e = 24, 6, 4, 3  # whose strides must be even
     config = deepseek.DeepseekV2Config(
         hidden_size=c,
         num_attention_heads=N,
