@@ -13,7 +13,20 @@ from attncheck.suite.recipe import (
 )
 from attncheck.suite.shapes import COINCIDENCE, DECODE, LONG, UNGROUPED
 from attncheck.suite.values import around
-from attnref.spec import Mask, causal, padding, prefix, segments, window
+from attnref.spec import (
+    Mask,
+    block_local,
+    causal,
+    dilated_window,
+    fixed,
+    global_positions,
+    listed_blocks,
+    padding,
+    prefix,
+    segments,
+    strided,
+    window,
+)
 
 
 def _packed(sizes: Sizes) -> Mask:
@@ -45,6 +58,13 @@ def _lengths_and_nothing(sizes: Sizes) -> Mask:
 
 def _prefixes(sizes: Sizes) -> Mask:
     return causal() | prefix(lengths(sizes))
+
+
+def _big_bird(sizes: Sizes) -> Mask:
+    """A block of 4 keys and the one before, one elsewhere, and the first position."""
+    rows, columns = (-(-sizes[axis] // 4) for axis in "ij")
+    listed = [[(5 * x + 2) % columns] for x in range(rows)]
+    return block_local(4, 1, 0) | listed_blocks(listed, 4) | global_positions([0])
 
 
 RECIPES = (
@@ -314,5 +334,49 @@ RECIPES = (
         ("masks-combined",),
         "Not is ignored.",
         mask=lambda sizes: causal() & ~window(2, 0),
+    ),
+    Recipe(
+        "sparse-strided",
+        ("mask", "causal-offset"),
+        "The keys of a stride are counted from the first key, and not back from the "
+        "query.",
+        LONG,
+        mask=lambda sizes: strided(5, lower_right(sizes)),
+        smoke=False,
+    ),
+    Recipe(
+        "sparse-fixed",
+        ("mask", "causal-offset"),
+        "The summary is the first key of a block, or the block of the query is looked "
+        "up by its index.",
+        LONG,
+        mask=lambda sizes: fixed(8, 2, lower_right(sizes)),
+        smoke=False,
+    ),
+    Recipe(
+        "sparse-block-local",
+        ("mask",),
+        "A block of keys is skipped because its first query sees none of it.",
+        LONG,
+        mask=lambda sizes: block_local(3, 1, 0, lower_right(sizes)),
+        smoke=False,
+    ),
+    Recipe(
+        "sparse-dilated",
+        ("mask", "window"),
+        "The ends of a dilated window are counted in keys, and not in steps.",
+        LONG,
+        mask=lambda sizes: dilated_window(6, 2, 3, lower_right(sizes) - 8),
+        smoke=False,
+    ),
+    Recipe(
+        "sparse-listed",
+        ("mask", "masks-combined"),
+        "Of local, listed and global keys only one kind is seen, or a key of two kinds "
+        "counts twice.",
+        LONG,
+        mask=_big_bird,
+        arrays=WITH_LSE,
+        smoke=False,
     ),
 )

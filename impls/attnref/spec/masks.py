@@ -39,11 +39,15 @@ class Mask:
         return replace(self, **bound)  # type: ignore[type-var]
 
     def check(self, sizes: dict[str, int]) -> None:
-        """Raises ValueError where a carried array does not fit the axis sizes."""
+        """Raises ValueError where a carried array does not fit the axis sizes.
+
+        Axes that attention has not, such as x, have any size.
+        """
         for part in self._parts().values():
             part.check(sizes)
         for name, axes, value in self._arrays():
-            want = tuple(sizes[axis] for axis in axes.split())
+            each = zip(axes.split(), _shape(value), strict=True)
+            want = tuple(sizes.get(axis, size) for axis, size in each)
             if _shape(value) != want:
                 raise ValueError(
                     f"`{name}` of the mask must have axes {axes} = {_words(want)}, "
