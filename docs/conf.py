@@ -18,6 +18,7 @@ extensions = [
     "rooms_side_by_side",
     "evidence",
     "drawings",
+    "tradeoff",
     "explorer",
     "api",
 ]

@@ -3,6 +3,8 @@
 `OUT/steps.json` says how far the rooms are from the definition in every step,
 `OUT/answers.json` what the questions are answered with, and `OUT/sentence.json` holds
 the weights that are drawn; `OUT/mistakes.json` what common mistakes cost.
+`OUT/approximations.json` has the error of approximations and sparse patterns beside
+their cost, and `OUT/batches.json` what batches of unequal length waste.
 """
 
 import json
@@ -13,6 +15,8 @@ from typing import Any
 
 import agreement
 import answers
+import approximate
+import batches
 import drawn
 import mistakes
 import sentence
@@ -57,3 +61,5 @@ if __name__ == "__main__":
     write(out / "answers.json", answers.measure())
     write(out / "mistakes.json", mistakes.measure())
     write(out / "sentence.json", drawn.measure())
+    write(out / "approximations.json", approximate.measure())
+    write(out / "batches.json", batches.measure())

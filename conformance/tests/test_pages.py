@@ -70,6 +70,40 @@ def test_the_weights_that_are_drawn_are_the_models(pages):
 
 
 @needs_model
+def test_approximations_are_as_far_off_as_is_measured(pages):
+    """Three digits: an inverse passes rounding on, times its condition."""
+    found = numbers(json.loads(json.dumps(pages("approximate").measure())))
+    kept = numbers(evidence("approximations"))
+    assert found.keys() == kept.keys(), AGAIN
+    for place, value in kept.items():
+        if isinstance(value, str):
+            assert found[place] == value, (place, AGAIN)
+        elif place[0] == "rank":
+            assert found[place] <= 4 * max(value, 1e-12), (place, AGAIN)
+        else:
+            assert found[place] == pytest.approx(value, rel=1e-3), (place, AGAIN)
+
+
+def test_the_errors_of_features_fall_as_the_root_of_their_number():
+    slope = evidence("approximations")["slope"]["slope"]
+    assert -0.6 < slope < -0.4
+
+
+@needs_model
+def test_batches_waste_what_is_kept(pages):
+    """Of the lengths that are kept, which are this Python's if it is the same one."""
+    kept, batches = evidence("batches"), pages("batches")
+    lengths = [int(x) for x in kept["lengths"].split()]
+    if kept["python"] == pages("text").version():
+        assert pages("text").lengths() == lengths, AGAIN
+    found = numbers(batches.of(lengths))
+    assert found.keys() <= numbers(kept).keys(), AGAIN
+    for place, value in found.items():
+        want = value if isinstance(value, str) else pytest.approx(value, rel=1e-5)
+        assert numbers(kept)[place] == want, (place, AGAIN)
+
+
+@needs_model
 def test_the_tokens_are_the_tokenizers(pages):
     sentence = pages("sentence")
     tokens = minilm.tokenise([sentence.SENTENCE])

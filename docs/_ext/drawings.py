@@ -160,6 +160,13 @@ MASKS = {
     "causal-padding": lambda i, j, length: j <= i and j < length,
     "prefix": lambda i, j, n: j <= i or j < n,
     "all": lambda i, j: True,
+    "strided": lambda i, j, n: j <= i and (i - j < n or (i - j) % n == 0),
+    "fixed": lambda i, j, n, c: j <= i and (i // n == j // n or j % n >= n - c),
+    "block-local": lambda i, j, size: i // size == j // size,
+    "dilated": lambda i, j, left, right, r: (
+        -left * r <= j - i <= right * r and (j - i) % r == 0
+    ),
+    "longformer": lambda i, j, w: abs(i - j) <= w or 0 in (i, j),
 }
 
 
