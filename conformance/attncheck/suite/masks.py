@@ -20,6 +20,7 @@ from attnref.spec import (
     dilated_window,
     fixed,
     global_positions,
+    layout,
     listed_blocks,
     padding,
     prefix,
@@ -58,6 +59,16 @@ def _lengths_and_nothing(sizes: Sizes) -> Mask:
 
 def _prefixes(sizes: Sizes) -> Mask:
     return causal() | prefix(lengths(sizes))
+
+
+def _rows(sizes: Sizes) -> Mask:
+    """Rows of two sequences and padding; the queries are the last positions of each."""
+    b, i, j = (sizes[axis] for axis in "bij")
+    each = [length for row in range(b) for length in (1 + row, max(0, j - 5 - row))]
+    plan = [[2 * row, 2 * row + 1] for row in range(b)]
+    q_ids = [ids[-i:] for ids in layout(plan, each, j).ids]
+    k_ids = [[-2 if x < 0 else x for x in ids] for ids in layout(plan, each, j).ids]
+    return segments(q_ids, k_ids)
 
 
 def _big_bird(sizes: Sizes) -> Mask:
@@ -334,6 +345,16 @@ RECIPES = (
         ("masks-combined",),
         "Not is ignored.",
         mask=lambda sizes: causal() & ~window(2, 0),
+    ),
+    Recipe(
+        "segments-packed",
+        ("segments", "empty-row-output", "empty-row-lse", "empty-row-gradients"),
+        "The padding at the end of a packed row sees itself, or the last sequence sees "
+        "it.",
+        LONG,
+        mask=_rows,
+        resizable=False,
+        smoke=False,
     ),
     Recipe(
         "sparse-strided",

@@ -9,7 +9,18 @@ import torch
 from torch.nn.attention.bias import CausalBias
 
 from attncheck.case import GRADIENTS
-from attnref.spec import causal, padding, prefix, segments, window
+from attnref.spec import (
+    block_local,
+    causal,
+    fixed,
+    global_positions,
+    listed_blocks,
+    padding,
+    prefix,
+    segments,
+    strided,
+    window,
+)
 from attnref.torch import attention
 from attnref.torch.sdpa import AUTO, BACKENDS, flash_attn, flex, kernels, sdpa, sdpa_ran
 from attnref.torch.sdpa.call import Call, translate
@@ -36,11 +47,17 @@ MASKS = {
     "padding": padding([3, 0]),
     "prefix": causal() | prefix([2, 4]),
     "segments": segments([[0, 0, 1, 1, 2]] * 2, [[0, 0, 1, 1, 1, 2, 2]] * 2),
+    "strided": strided(3, [2, 0]),
+    "fixed": fixed(3, 1, 2),
+    "big bird": block_local(2)
+    | listed_blocks([[2], [3], [-1]], 2)
+    | global_positions([0]),
 }
 ON_CPU = ("math", "flash", "flex")
 
 # Eager FlexAttention is traced anew for every shape and mask, which takes a second.
 SOME = ("none", "in between", "queries without keys", "padding", "segments")
+SOME += ("strided", "fixed", "big bird")
 
 
 def of_each_backend(values, some):
