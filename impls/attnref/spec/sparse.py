@@ -1,8 +1,8 @@
 """Sparse patterns as predicates: most keys blocked, so that whole blocks are empty.
 
-Each answers like any other predicate and is combined with `&`, `|` and `~`.  Each also
-knows how many keys of a stretch a query sees, so that what `block` says is exact, and
-blocked code skips every empty block.  So is "empty" of patterns that `|` joins.
+Each answers like any other predicate and is combined with `&`, `|` and `~`.  What its
+`block` says is exact, in a time that does not grow with the block, so that blocked code
+skips every empty block.  So is "empty" of patterns that `|` joins.
 
 A query `i` stands at position `p = i + offset`, as in `causal`; key `j` at `j`.
 
@@ -139,15 +139,27 @@ class _Fixed(Mask):
         return (j <= p) & (is_own | (j % self.length >= self.length - self.summary))
 
     def block(self, i0, i1, j0, j1):
-        def seen(p: int) -> int:
-            own = p // self.length * self.length  # where the query's block begins
-            before = max(j0, min(j1, own))
-            rest = self.length - self.summary
-            summaries = _summaries(before, self.length, rest)
-            summaries -= _summaries(j0, self.length, rest)
-            return summaries + _overlap(j0, j1, own, p + 1)
+        def claim(p0: int, p1: int) -> Extent:
+            first, last = (p // self.length * self.length for p in (p0, p1 - 1))
+            # Together, the queries' own blocks are one stretch that ends at the last.
+            seen = _overlap(j0, j1, first, p1) + self._summaries(j0, min(j1, first))
+            before = max(j0, min(j1, last))  # keys that are no query's own, or not all
+            return _extent(
+                empty=seen == 0,
+                full=j1 <= p0 + 1 and self._summaries(j0, before) == before - j0,
+            )
 
-        return _by_rows(seen, self.offset, i0, i1, j1 - j0)
+        return _at_each(self.offset, i0, i1, claim)
+
+    def _summaries(self, start: int, stop: int) -> int:
+        """How many keys of a stretch are among the last of their block."""
+        rest = self.length - self.summary
+
+        def below(end: int) -> int:
+            blocks, within = divmod(end, self.length)
+            return blocks * self.summary + max(0, within - rest)
+
+        return below(stop) - below(start) if start < stop else 0
 
 
 @dataclass(frozen=True)
@@ -164,13 +176,13 @@ class _BlockLocal(Mask):
         return reduce(operator.and_, inside) if inside else (i >= 0) & (j >= 0)
 
     def block(self, i0, i1, j0, j1):
-        def seen(p: int) -> int:
-            own = p // self.size
-            first = j0 if self.left is None else (own - self.left) * self.size
-            end = j1 if self.right is None else (own + self.right + 1) * self.size
-            return _overlap(j0, j1, first, end)
+        first, last = j0 // self.size, (j1 - 1) // self.size
 
-        return _by_rows(seen, self.offset, i0, i1, j1 - j0)
+        def claim(p0: int, p1: int) -> Extent:
+            low, high = first - (p1 - 1) // self.size, last - p0 // self.size
+            return _within(low, high, self.left, self.right)
+
+        return _at_each(self.offset, i0, i1, claim)
 
 
 @dataclass(frozen=True)
@@ -190,16 +202,16 @@ class _DilatedWindow(Mask):
         return reduce(operator.and_, inside)
 
     def block(self, i0, i1, j0, j1):
-        def seen(p: int) -> int:
-            # The steps r with j0 ≤ p + r·dilation < j1.
-            first, end = (-((p - j) // self.dilation) for j in (j0, j1))
-            if self.left is not None:
-                first = max(first, -self.left)
-            if self.right is not None:
-                end = min(end, self.right + 1)
-            return max(0, end - first)
+        def claim(p0: int, p1: int) -> Extent:
+            low, high = j0 - (p1 - 1), j1 - 1 - p0
+            steps = -(-low // self.dilation), high // self.dilation
+            if steps[0] > steps[1]:  # no multiple between
+                return "empty"
+            found = _within(*steps, self.left, self.right)
+            all_steps = self.dilation == 1 or low == high
+            return "partial" if found == "full" and not all_steps else found
 
-        return _by_rows(seen, self.offset, i0, i1, j1 - j0)
+        return _at_each(self.offset, i0, i1, claim)
 
 
 @dataclass(frozen=True)
@@ -220,9 +232,15 @@ class _Global(Mask):
             return "partial"
         places = set(known)
         keys = sum(j0 <= x < j1 for x in places)
-        return _by_rows(
-            lambda p: j1 - j0 if p in places else keys, self.offset, i0, i1, j1 - j0
-        )
+
+        def claim(p0: int, p1: int) -> Extent:
+            queries = sum(p0 <= x < p1 for x in places)
+            return _extent(
+                empty=keys + queries == 0,
+                full=keys == j1 - j0 or queries == p1 - p0,
+            )
+
+        return _at_each(self.offset, i0, i1, claim)
 
 
 @dataclass(frozen=True)
@@ -247,38 +265,36 @@ class _Listed(Mask):
         listed = _known(self.blocks)
         if listed is None:
             return "partial"
+        keys = set(range(j0 // self.size, (j1 - 1) // self.size + 1))
+        rows = listed[i0 // self.size : (i1 - 1) // self.size + 1]
+        return _extent(
+            empty=all(keys.isdisjoint(row) for row in rows),
+            full=all(keys.issubset(row) for row in rows),
+        )
 
-        def seen(x: int) -> int:
-            starts = [y * self.size for y in set(listed[x])]
-            return sum(_overlap(j0, j1, y, y + self.size) for y in starts)
 
-        return _by_rows(seen, 0, i0 // self.size, -(-i1 // self.size), j1 - j0)
-
-
-def _by_rows(
-    seen: Callable[[int], int], offset: Any, i0: int, i1: int, keys: int
+def _at_each(
+    offset: Any, i0: int, i1: int, claim: Callable[[int, int], Extent]
 ) -> Extent:
-    """What a block is, from how many of its keys each position sees."""
+    """What is claimed of the positions of some queries, if it is so at every offset."""
     offsets = [offset] if isinstance(offset, int) else _known(offset)
-    if not offsets:  # traced, or no batch at all
-        return "partial"
-    found: set[int] = set()
-    for p in (i + x for x in set(offsets) for i in range(i0, i1)):
-        found.add(seen(p))
-        if found - {0} and found - {keys}:
-            return "partial"
-    return _extent(empty=found == {0}, full=found == {keys})
+    claims = {claim(i0 + x, i1 + x) for x in offsets or ()}
+    # None where the offsets are traced, or there is no batch at all.
+    return claims.pop() if len(claims) == 1 else "partial"
+
+
+def _within(low: int, high: int, left: int | None, right: int | None) -> Extent:
+    """How many of the integers from low to high lie from −left to right."""
+    return _extent(
+        empty=(left is not None and high < -left)
+        or (right is not None and low > right),
+        full=(left is None or low >= -left) and (right is None or high <= right),
+    )
 
 
 def _overlap(start: int, stop: int, first: int, end: int) -> int:
     """How many integers two stretches have in common, ends exclusive."""
     return max(0, min(stop, end) - max(start, first))
-
-
-def _summaries(end: int, length: int, rest: int) -> int:
-    """How many keys below `end` are in the last `length − rest` of their block."""
-    blocks, within = divmod(end, length)
-    return blocks * (length - rest) + max(0, within - rest)
 
 
 def _known(values: Any) -> Any:
