@@ -94,10 +94,10 @@ def drawn() -> Heads:
 def slope() -> dict[str, Any]:
     """Performer's error by the number of features, over 8 sets of draws, and its slope.
 
-    On random heads of half the size: the variance of an estimated weight grows with
-    e^(|q + k|²·scale), and only where it is small do so few features show the law.
+    On random heads of a quarter of the size: the variance of an estimated weight grows
+    with e^(|q + k|²·scale), and only where it is small do so few features show the law.
     """
-    heads = {x: y[:, :4] / 2 for x, y in drawn().items()}
+    heads = {x: y[:, :4] / 4 for x, y in drawn().items()}
     exact = attention(*heads.values())
     rows = []
     for count in DRAWS:
