@@ -23,6 +23,7 @@ from .approximate import (
 I, J, D = SIZES["i"], SIZES["j"], SIZES["d"]  # noqa: E741
 
 every_type = pytest.mark.parametrize("dtype", list(DTYPES))
+wide_and_narrow = pytest.mark.parametrize("dtype", ["F32", "BF16"])
 
 
 @pytest.fixture
@@ -44,8 +45,10 @@ def test_linear_attention_is_its_definition(room, kernel, dtype, feature):
     assert_near(found, want, dtype)
 
 
-@every_type
-@pytest.mark.parametrize("offset", [0, 4, -2, 20, -20])
+CAUSAL = [(dtype, 4) for dtype in DTYPES] + [("F32", x) for x in (0, -2, 20, -20)]
+
+
+@pytest.mark.parametrize(("dtype", "offset"), CAUSAL)
 def test_causal_linear_attention_is_its_definition(room, kernel, dtype, offset):
     arrays = draw(dtype)
     options = {"causal": True, "offset": offset}
@@ -57,8 +60,7 @@ def test_causal_linear_attention_is_its_definition(room, kernel, dtype, offset):
     assert (found[1][np.broadcast_to(is_empty, found[1].shape)] == -np.inf).all()
 
 
-@every_type
-@pytest.mark.parametrize("offset", [None, 0, 4, -2])
+@pytest.mark.parametrize(("dtype", "offset"), CAUSAL + [(x, None) for x in DTYPES])
 def test_performer_attention_is_its_definition(room, kernel, dtype, offset):
     arrays, draws = draw(dtype), normal(dtype, 16, D)
     options = {} if offset is None else {"causal": True, "offset": offset}
@@ -94,8 +96,8 @@ KEYS = np.arange(J) < np.array(LENGTHS)[:, None, None, None]
 
 @pytest.mark.parametrize("name", ["linear", "performer"])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("mask", [padding(LENGTHS), KEYS], ids=["padding", "array"])
-def test_keys_that_are_blocked_do_not_exist(room, kernel, name, is_causal, mask):
+def test_keys_that_are_blocked_do_not_exist(room, kernel, name, is_causal):
+    mask = padding(LENGTHS) if name == "linear" else room.array(KEYS)
     arrays, draws = draw("F32"), normal("F32", 16, D)
     options = {"draws": draws} if name == "performer" else {}
     define = unit(getattr(approximations, name), "F32")
@@ -126,8 +128,9 @@ def test_keys_after_the_last_query_are_not_read(room, kernel, name):
     assert_near(found, want, "F32")
 
 
-@pytest.mark.parametrize("name", ["linear", "performer"])
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "is_causal"), [("linear", True), ("performer", False)]
+)
 @pytest.mark.parametrize("empty", ["b", "i", "j"])
 def test_empty_axes(room, kernel, name, is_causal, empty):
     arrays = draw("F32", **{empty: 0})
@@ -141,7 +144,7 @@ def test_empty_axes(room, kernel, name, is_causal, empty):
 
 
 @pytest.mark.parametrize("feature", ["elu+1", "relu"])
-@every_type
+@wide_and_narrow
 def test_the_recurrent_form_is_the_parallel_one(room, kernel, dtype, feature):
     """Both lie within the bound of the same definition, whose sums have any order."""
     arrays = draw(dtype, j=I)
@@ -224,7 +227,7 @@ FAULTS = {
 }
 
 
-@every_type
+@wide_and_narrow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("name", ["linear", "performer"])
 def test_prefix_sums_that_are_off_by_one_are_found(room, kernel, dtype, name, fault):

@@ -133,7 +133,7 @@ def test_as_many_landmarks_as_keys_are_attention(room, low_rank, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["F64", "F32"])
-@pytest.mark.parametrize("r", [1, 2, 5, 16, 40])
+@pytest.mark.parametrize("r", [1, 2, 5, 16])
 def test_what_the_bound_takes_of_singular_values_is_so(room, low_rank, dtype, r):
     """The one constant that is not derived: |X·A − 1| ≤ 2·SVD·r·u·κ for stochastic A.
 
@@ -163,7 +163,7 @@ def test_equal_landmarks_have_a_pseudo_inverse(room, low_rank):
     np.testing.assert_allclose(found, np.broadcast_to(mean, found.shape), atol=1e-13)
 
 
-@every_type
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
 @pytest.mark.parametrize("fault", ["without", "transposed", "not inverted"])
 def test_a_wrong_inverse_is_found(room, low_rank, monkeypatch, dtype, fault):
     right = low_rank.pseudo_inverse
@@ -179,7 +179,7 @@ def test_a_wrong_inverse_is_found(room, low_rank, monkeypatch, dtype, fault):
     assert_far(found, want, dtype)
 
 
-@every_type
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
 def test_one_projection_for_both_is_found(room, low_rank, dtype):
     arrays, weights = draw(dtype), combinations(dtype)
     call, w_e = low_rank.linformer_attention, weights["w_e"]
