@@ -122,6 +122,33 @@ def test_the_page_of_a_step_is_linked_and_shows_code_and_a_measurement():
         assert "```{measured} " in text or name == "whole", name
 
 
+def shown(page):
+    """What the one block of Python on a page leaves behind."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    (source,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    scope = {}
+    exec(source, scope)
+    return scope
+
+
+def test_the_code_about_approximations_and_patterns_is_run():
+    left = shown("variants/approximations.md")
+    assert left["output"].shape == left["q"].shape
+    left = shown("variants/sparse.md")
+    want = attention(left["q"], left["k"], left["v"], mask=left["pattern"])
+    np.testing.assert_allclose(left["output"], want, atol=1e-13 * abs(left["v"]).max())
+
+
+def test_the_code_about_batches_is_each_sequence_alone():
+    left = shown("steps/batches.md")
+    start = 0
+    for length in left["lengths"]:
+        alone = slice(start, start := start + length)
+        own = (left[x][alone].swapaxes(0, 1)[None] for x in "qkv")
+        want = attention(*own)[0].swapaxes(0, 1)
+        np.testing.assert_allclose(left["packed"][alone], want, atol=1e-13)
+
+
 def test_the_mask_of_ones_own_is_taken():
     """The code on the page about the design, with the arrays that it speaks of."""
     page = (ROOT / "docs" / "design.md").read_text("utf-8")

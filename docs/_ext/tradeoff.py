@@ -37,23 +37,22 @@ MARKS = (
 def drawing(families):
     """Both axes logarithmic; exact attention is where the operations are 1."""
     points = [point for group in families.values() for point in group]
-    x_low, x_high = ends((p["operations"] for p in points), 2)
-    y_low, y_high = ends((p[end] for p in points for end in ("low", "high")), 10)
-    x_high = max(x_high, 0)
+    costs = [math.log2(p["operations"]) for p in points]
+    x_low, x_high = math.floor(min(costs) + 1e-9), max(0, math.ceil(max(costs) - 1e-9))
+    errors = ticks([p[end] for p in points for end in ("low", "high")])
+    y_low, y_high = (math.log(errors[place]) for place in (0, -1))
 
     def x(value):
         return LEFT + WIDE * (math.log2(value) - x_low) / (x_high - x_low)
 
     def y(value):
-        return TOP + HIGH * (y_high - math.log10(value)) / (y_high - y_low)
+        return TOP + HIGH * (y_high - math.log(value)) / (y_high - y_low)
 
     body = [text(4, 16, "relative error of a head's output", font_size=13)]
-    for power in range(y_low, y_high + 1):
-        body.append(rule(LEFT, LEFT + WIDE, y(10.0**power), y(10.0**power)))
-        name = f"{100 * 10.0**power:g} %"
-        body.append(
-            text(LEFT - 8, y(10.0**power) + 4, name, text_anchor="end", font_size=12)
-        )
+    for error in errors:
+        body.append(rule(LEFT, LEFT + WIDE, y(error), y(error)))
+        name, place = f"{100 * error:g} %", y(error) + 4
+        body.append(text(LEFT - 8, place, name, text_anchor="end", font_size=12))
     for power in range(x_low, x_high + 1):
         name = f"{2**power}" if power >= 0 else f"1/{2**-power}"
         place = x(2.0**power)
@@ -83,10 +82,12 @@ def drawing(families):
     return svg(LEFT + WIDE + RIGHT, TOP + HIGH + 46, label, "".join(body))
 
 
-def ends(values, base):
-    """The powers of a base between which all values lie."""
-    logs = [math.log(value, base) for value in values]
-    return math.floor(min(logs) + 1e-9), math.ceil(max(logs) - 1e-9)
+def ticks(values):
+    """1, 2, 5, 10, … from below all values to above them."""
+    steps = [m * 10.0**power for power in range(-6, 6) for m in (1, 2, 5)]
+    low = max(step for step in steps if step <= min(values))
+    high = min(step for step in steps if step >= max(values))
+    return [step for step in steps if low <= step <= high]
 
 
 def rule(x0, x1, y0, y1, kind="rule"):
