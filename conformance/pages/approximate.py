@@ -228,6 +228,7 @@ def _measured(heads: Heads) -> dict[str, list[dict[str, Any]]]:
         is_causal: attention(*heads.values(), mask=causal() if is_causal else None)
         for is_causal in (False, True)
     }
+    whole = {False: LENGTH**2, True: _visited(causal())}
     found: dict[str, list[dict[str, Any]]] = {}
     for way in ways():
         errors = _error(way.output(heads), exact[way.is_causal])
@@ -235,8 +236,8 @@ def _measured(heads: Heads) -> dict[str, list[dict[str, Any]]]:
         found.setdefault(way.family, []).append(
             {
                 "size": way.size,
-                "operations": way.operations / _exact(LENGTH**2),
-                "numbers": way.numbers / LENGTH**2,
+                "operations": way.operations / _exact(whole[way.is_causal]),
+                "numbers": way.numbers / whole[way.is_causal],
                 "error": float(middle),
                 "low": float(low),
                 "high": float(high),
