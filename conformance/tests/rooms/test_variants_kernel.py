@@ -252,7 +252,9 @@ WRONG = {
         lambda x, draws, scale: make(x, draws, scale**2)
     ),
     "a draw twice": lambda kernel, make: (
-        lambda x, draws, scale: make(x, draws[[0, *range(len(draws) - 1)]], scale)
+        lambda x, draws, scale: make(
+            x, draws[np.array([0, *range(len(draws) - 1)])], scale
+        )
     ),
 }
 
