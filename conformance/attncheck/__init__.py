@@ -14,16 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attncheck.budget import PROFILES, Profile
+    from attncheck.layer import assert_multi_head_attention
     from attncheck.subject import Subject
     from attncheck.testing import assert_attention, tolerance
 
-__all__ = ["PROFILES", "Profile", "Subject", "assert_attention", "tolerance"]
+__all__ = [
+    "PROFILES",
+    "Profile",
+    "Subject",
+    "assert_attention",
+    "assert_multi_head_attention",
+    "tolerance",
+]
 
 _HOMES = {
     "PROFILES": "attncheck.budget",
     "Profile": "attncheck.budget",
     "Subject": "attncheck.subject",
     "assert_attention": "attncheck.testing",
+    "assert_multi_head_attention": "attncheck.layer",
     "tolerance": "attncheck.testing",
 }
 

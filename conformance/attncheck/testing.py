@@ -96,7 +96,7 @@ def assert_attention(
         for name, array in arrays.items()
     ]
     if any(finding.status == "fail" for finding in findings):
-        lines = [_line(call.explained(finding)) for finding in findings]
+        lines = [as_line(call.explained(finding)) for finding in findings]
         raise AssertionError("\n  ".join(["attention differs:", *lines]))
 
 
@@ -172,7 +172,7 @@ class _Call:
             check_gradients(np.ndarray, *gradients, sizes, arrays["q"].dtype.name)
         every = np.arange(sizes["i"])
         chosen = every if rows is None else every[list(rows)]
-        return cls(arrays, mask, options, sizes, _resolved(profile), chosen)
+        return cls(arrays, mask, options, sizes, as_profile(profile), chosen)
 
     def check(self, results: Arrays) -> None:
         """Raises ValueError for results that cannot be judged in this call."""
@@ -208,22 +208,9 @@ class _Call:
             for name, x in self.arrays.items()
         }
         if self.mask is not None:
-            inputs["mask"] = self._mask(rows)
+            inputs["mask"] = as_mask(self.mask, self.sizes, rows)
         dtype = next(name for name, dtype in DTYPES.items() if dtype == q.dtype)
         return Case("call", (), "", dtype, inputs, **self.options)
-
-    def _mask(self, rows: np.ndarray) -> np.ndarray:
-        if not callable(self.mask):
-            return self.mask if self.mask.shape[2] == 1 else self.mask[:, :, rows]
-        mask = self.mask
-        if isinstance(mask, Mask):
-            mask.check(dict(self.sizes))
-            mask = mask.bind(_carried)
-        axes = [np.arange(self.sizes[axis]) for axis in patterns.LOGITS.split()]
-        axes[2] = rows
-        array = mask(*np.ix_(*axes))
-        check_mask("mask", array, dict(self.sizes) | {"i": len(rows)}, np.ndarray)
-        return array
 
     def allowed(self, judged: Sequence[str] = ()) -> tuple[Arrays, Arrays]:
         """What must come, and how far off it may be, by the name of the result.
@@ -289,12 +276,28 @@ class _Call:
         }
 
 
+def as_mask(mask: Any, sizes: Mapping[str, int], rows: np.ndarray) -> np.ndarray:
+    """The mask of some queries as an array; a predicate is asked."""
+    if not callable(mask):
+        check_mask("mask", mask, dict(sizes), np.ndarray)
+        return mask if mask.shape[2] == 1 else mask[:, :, rows]
+    if isinstance(mask, Mask):
+        mask.check(dict(sizes))
+        mask = mask.bind(_carried)
+    axes = [np.arange(sizes[axis]) for axis in patterns.LOGITS.split()]
+    axes[2] = rows
+    array = mask(*np.ix_(*axes))
+    check_mask("mask", array, dict(sizes) | {"i": len(rows)}, np.ndarray)
+    return array
+
+
 def _carried(values: Any) -> np.ndarray:
     """What a predicate carries, as NumPy."""
     return np.asarray(values) if isinstance(values, tuple) else as_numpy(values)
 
 
-def _resolved(profile: str | Profile) -> Profile:
+def as_profile(profile: str | Profile) -> Profile:
+    """The profile of that name."""
     if isinstance(profile, Profile):
         return profile
     if profile not in PROFILES:
@@ -302,7 +305,8 @@ def _resolved(profile: str | Profile) -> Profile:
     return PROFILES[profile]
 
 
-def _line(finding: Finding) -> str:
+def as_line(finding: Finding) -> str:
+    """What is found about one result, as a line of a message."""
     if finding.message:
         return f"`{finding.name}` {finding.message}"
     if finding.worst is None:

@@ -64,7 +64,7 @@ def _subject(run: Run) -> dict[str, Any]:
         "warnings": [asdict(noisy) for noisy in run.warnings],
         "laws": [asdict(holding) for holding in run.laws],
         "results_not_judged": _results_not_judged(run.verdicts),
-        "diagnoses": [_diagnosis(diagnosis) for diagnosis in run.diagnoses],
+        "diagnoses": [diagnosis_record(diagnosis) for diagnosis in run.diagnoses],
         "minimal": _minimal(run.minimal, run.subject) if run.minimal else None,
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
@@ -141,7 +141,8 @@ def _results_not_judged(verdicts: Iterable[Verdict]) -> list[str]:
     return [name for name, judged in given.items() if not judged]
 
 
-def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+def diagnosis_record(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A diagnosis as part of a document."""
     return {
         "dtypes": diagnosis.dtypes,
         "failing": len(diagnosis.failing),

@@ -11,6 +11,7 @@ Arrays may be of any framework that einops knows, and stay in it.  A state is fl
 in a safetensors file: reading and writing files is the caller's.
 """
 
+from attnref.spec.weights.heads import ungrouped
 from attnref.spec.weights.layout import (
     PARAMETERS,
     Entry,
@@ -68,4 +69,5 @@ __all__ = [
     "load",
     "paired",
     "rotary_permutation",
+    "ungrouped",
 ]
