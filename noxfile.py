@@ -235,6 +235,18 @@ def board(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def weights(session: nox.Session) -> None:
+    """Carry weights between the rooms and every library's layer; write the evidence."""
+    install(session, "check", *ROOMS)
+    install_groups(session, "test", "test-torch", "board-jax", "board-onnx")
+    tests = ["pytest", "conformance/tests/rooms/test_weights.py"]
+    rooms = [f"--room={room}" for room in ROOMS]
+    session.run(*tests, *rooms, env={"ATTNREF_LIBRARIES": "all"})
+    out = EVIDENCE / "weights.json"
+    session.run("python", "conformance/porting/measure.py", str(out), env=ONE_THREAD)
+
+
+@nox.session(default=False)
 def pages(session: nox.Session) -> None:
     """Measure what the site's pages quote and draw; write the evidence."""
     install(session, "check", "real", *ROOMS)

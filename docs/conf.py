@@ -20,6 +20,7 @@ extensions = [
     "drawings",
     "tradeoff",
     "explorer",
+    "weight_layouts",
     "api",
 ]
 exclude_patterns = ["_ext", "_static"]
@@ -46,7 +47,8 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {
-    page: [] for page in ("index", "mistakes", "questions", "explorer", "design")
+    page: []
+    for page in ("index", "mistakes", "questions", "weights", "explorer", "design")
 }
 copybutton_prompt_text = ">>> |$ "
 copybutton_prompt_is_regexp = True

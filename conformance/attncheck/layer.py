@@ -72,6 +72,30 @@ def assert_multi_head_attention(
         TypeError, ValueError: arguments that are no call of a layer, or of which
             nothing can be said: scores too large for the accumulator, say.
     """
+    options = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap}
+    found = judged(got, params, x, context, **options, profile=profile)
+    if found.verdict.status == "fail":
+        said = as_line(found.verdict.findings[0])
+        lines = ["multi-head attention differs:", said, *_named(found)]
+        raise AssertionError("\n  ".join(lines))
+
+
+def judged(
+    got: Any,
+    params: Mapping[str, Any],
+    x: Any,
+    context: Any = None,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    profile: str | Profile = "tensor-core",
+) -> Evidence:
+    """The verdict about a layer's output, with what it was compared with.
+
+    The arguments, and what is raised, are those of `assert_multi_head_attention`.
+    """
     layer = _Params(**params)
     given = {"x": x, "context": context, "bias": bias, **layer._asdict()}
     case = _case({n: as_numpy(a) for n, a in given.items() if a is not None}, mask)
@@ -84,11 +108,8 @@ def assert_multi_head_attention(
     if finding.status == "fail" and finding.worst is not None:
         place = tuple(finding.worst.index.values())
         finding = replace(finding, split=split(case, want, chosen, "output", place))
-    if finding.status == "fail":
-        verdict = Verdict(case, "fail", findings=(finding,))
-        evidence = Evidence(verdict, {"output": output}, want, bounds)
-        lines = ["multi-head attention differs:", as_line(finding), *_named(evidence)]
-        raise AssertionError("\n  ".join(lines))
+    verdict = Verdict(case, finding.status, findings=(finding,))
+    return Evidence(verdict, {"output": output}, want, bounds)
 
 
 def _case(arrays: Mapping[str, np.ndarray], mask: Any) -> Case:
