@@ -5,12 +5,14 @@ name, and measured again by the tests.
 """
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import sentence
 
-from attnref.numpy import attention, attention_steps, softmax
+from attnref.numpy import attention, attention_steps, attention_vjp, softmax
 from attnref.spec import causal
 
 KEYS = 128
@@ -190,6 +192,106 @@ def softmax_in_16_bits() -> dict[str, float]:
     }
 
 
+def formats() -> list[dict[str, Any]]:
+    """What the storage types can hold."""
+    rows = []
+    for name in ("float32", "bfloat16", "float16"):
+        info = ml_dtypes.finfo(name)
+        numbers = {"largest": info.max, "smallest": info.tiny, "step": info.eps}
+        rows.append(
+            {"type": name, "bits": info.bits, "digits": info.nmant + 1}
+            | {key: float(value) for key, value in numbers.items()}
+        )
+    return rows
+
+
+def rounding_places() -> list[dict[str, Any]]:
+    """The error of the output by what is rounded to 16 bits, 512 keys of width 64.
+
+    Relative to the largest element; q, k and v are what the type can hold.
+    """
+    rows: list[dict[str, Any]] = [{"rounded": name} for name in ROUNDED]
+    for name in ("bfloat16", "float16"):
+        narrow = _rounder(name)
+        q, k, v = (
+            narrow(x) for x in _normal(10, (1, 1, 64, 64), *[(1, 1, 512, 64)] * 2)
+        )
+        exact = attention(q, k, v)
+        for row, rounds in zip(rows, ROUNDED.values(), strict=True):
+            got = narrow(_rounding(narrow, rounds, q, k, v))
+            row[name] = float(np.abs(got - exact).max() / np.abs(exact).max())
+            row[f"{name}_over"] = row[name] / rows[0][name]
+    for row in rows:
+        row["ratio"] = row["bfloat16"] / row["float16"]
+    return rows
+
+
+ROUNDED: dict[str, frozenset[str]] = {
+    "the result": frozenset(),
+    "the weights, before their product": frozenset({"weights"}),
+    "the scores, too": frozenset({"weights", "scores"}),
+    "exponentials and their running sum": frozenset({"weights", "softmax"}),
+    "the running sum of the output": frozenset({"weights", "output"}),
+    "the running sums of the scores": frozenset({"weights", "scores", "dots"}),
+}
+"""What is rounded beside the result: kernels do the second, careless code the rest."""
+
+
+def _rounder(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """To the numbers of a type, in float64."""
+    return lambda x: x.astype(ml_dtypes.finfo(name).dtype).astype(np.float64)
+
+
+def _rounding(
+    narrow: Callable[[np.ndarray], np.ndarray],
+    rounds: frozenset[str],
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+) -> np.ndarray:
+    """Attention in float64, where nothing is rounded on the way but what is said."""
+    scores, k = q @ k.swapaxes(-1, -2), k.swapaxes(-1, -2)
+    if "dots" in rounds:
+        products = (q[..., [c]] * k[..., [c], :] for c in range(q.shape[-1]))
+        scores = reduce(lambda total, x: narrow(total + x), products)
+    x = scores * q.shape[-1] ** -0.5
+    x = narrow(x) if "scores" in rounds else x
+    p = np.exp(x - x.max(-1, keepdims=True))
+    total = p.sum(-1, keepdims=True)
+    if "softmax" in rounds:
+        columns = (narrow(p[..., [j]]) for j in range(p.shape[-1]))
+        total = reduce(lambda sum_, x: narrow(sum_ + x), columns)
+    p = narrow(p) if "weights" in rounds else p
+    if "output" in rounds:
+        terms = (p[..., [j]] * v[..., [j], :] for j in range(p.shape[-1]))
+        return reduce(lambda sum_, x: narrow(sum_ + x), terms) / total
+    return p @ v / total
+
+
+def loss_scaling() -> list[dict[str, float]]:
+    """The error of dq in 16 bits by the size of what training sends back.
+
+    Relative, in the norm.  Once as it comes, once times 2¹⁶ in float16, and dq divided
+    by it in float32.
+    """
+    q, k, v, d_out = _normal(11, (1, 1, 64, 32), *[(1, 1, 128, 32)] * 2, (1, 1, 64, 32))
+    rows = []
+    for power in (-4, -8, -16, -20, -24):
+        row: dict[str, float] = {"power": power}
+        for name, factor in (("bfloat16", 1), ("float16", 1), ("scaled", 2.0**16)):
+            dtype = ml_dtypes.finfo(
+                "bfloat16" if name == "bfloat16" else "float16"
+            ).dtype
+            sent = (d_out * 2.0**power * factor).astype(dtype)
+            dq = attention_vjp(sent, *(x.astype(dtype) for x in (q, k, v)))[0]
+            exact = attention_vjp(
+                d_out * 2.0**power, *(x.astype(dtype).astype(float) for x in (q, k, v))
+            )[0]
+            row[name] = _relative(dq.astype(np.float64) / factor, exact)
+        rows.append(row)
+    return rows
+
+
 def overflow() -> dict[str, float]:
     """A dot product of ordinary numbers that float16 cannot hold."""
     q = np.full(64, 200, np.float16)
@@ -342,6 +444,9 @@ EXPERIMENTS = (
     cache,
     head_order,
     softmax_in_16_bits,
+    formats,
+    rounding_places,
+    loss_scaling,
     overflow,
     vanishing,
     padding_waste,
