@@ -12,6 +12,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attncheck import assert_multi_head_attention
@@ -137,6 +138,55 @@ def test_another_scale_of_gpt2_is_refused(room):
     layer = made(room, "torch", "transformers", make)
     with pytest.raises(ValueError, match="`scale_attn_weights` = False has another"):
         weights.check_module(weights.GPT2, layer)
+
+
+# ------------------------------------------------------------------------ rotary pairs
+
+
+def scores_of_llama(q, k, cos, sin):
+    """Scores of rotated halves; q and k are `b n i d`, the angles `1 i t`."""
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    twice = (angle.repeat(1, 1, 2) for angle in (cos, sin))
+    q, k = apply_rotary_pos_emb(q, k, *twice)
+    return q @ k.transpose(-1, -2)
+
+
+def scores_of_gptj(q, k, cos, sin):
+    """Scores of rotated neighbours."""
+    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb
+
+    q, k = (apply_rotary_pos_emb(x.transpose(1, 2), sin, cos) for x in (q, k))
+    return q.transpose(1, 2) @ k.permute(0, 2, 3, 1)
+
+
+def test_moved_components_give_gptj_the_scores_that_llama_has(room):
+    """Rotated, a component is a sum of two products, at most √2 times as large: with 6
+    roundings of the two, and d of their sum, on either side."""
+    if room.name != "torch":
+        pytest.skip("both take torch arrays")
+    if not EVERY:
+        pytest.importorskip("transformers", reason="not installed here")
+    import torch
+
+    b, i, c, n, d = 2, 7, 5, 3, 8
+    shapes = {"w_q": (c, n, d), "w_k": (c, n, d), "b_q": (n, d), "b_k": (n, d)}
+    rng = np.random.default_rng(0)
+    params = {name: torch.from_numpy(rng.normal(size=s)) for name, s in shapes.items()}
+    x = torch.from_numpy(rng.normal(size=(b, i, c)))
+    angles = np.arange(i)[:, None] * 10000.0 ** (-np.arange(d // 2) / (d / 2))
+    turns = [torch.from_numpy(f(angles))[None] for f in (np.cos, np.sin)]
+
+    def heads(params):
+        return [room.project(x, params[f"w_{y}"], params[f"b_{y}"]) for y in "qk"]
+
+    want = scores_of_llama(*heads(params), *turns)
+    found = scores_of_gptj(*heads(weights.paired(params, "interleaved")), *turns)
+    q, k = (y.norm(dim=-1) for y in heads(params))
+    size = q[..., :, None] * k[..., None, :]
+    assert ((found - want).abs() <= 2 * (d + 6) * 2 * size * 2.0**-53).all()
+    unmoved = scores_of_gptj(*heads(params), *turns)
+    assert (unmoved - want).abs().max() > 0.1 * want.abs().max()
 
 
 # ------------------------------------------------------------------- the page about it
