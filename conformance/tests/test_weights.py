@@ -356,6 +356,12 @@ def test_a_setting_that_no_array_shows_is_refused_by_the_module():
         weights.check_module(weights.GPT2, scaled)
 
 
+def test_parameters_of_one_array_cannot_be_missing_apart():
+    entries = weights.TORCH.entries
+    with pytest.raises(ValueError, match="`in_proj_bias` holds b_q, b_k, b_v, which"):
+        weights.Layout("mine", "a model", entries, optional=("b_q", "b_k", "b_v"))
+
+
 def test_layouts_are_well_formed():
     for layout in LAYOUTS.values():
         assert set(layout.entries) >= {"w_q", "w_k", "w_v", "w_o"}, layout.name

@@ -19,6 +19,7 @@ raise SystemExit(f"{module} imports {{', '.join(found)}}" if found else 0)
         ("attnref", ("numpy", "torch", "jax")),
         ("attnref.spec", ("numpy", "torch", "jax")),
         ("attnref.spec.checks", ("numpy", "torch", "jax")),
+        ("attnref.spec.weights", ("numpy", "torch", "jax", "einops")),
         ("attnref.numpy", ("torch", "jax")),
         ("attncheck", ("torch", "jax")),
         ("attncheck.frameworks", ("torch", "jax")),

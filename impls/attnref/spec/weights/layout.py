@@ -72,6 +72,17 @@ class Layout:
     pairing: str | None = None
     """How the model that has the layout pairs components for rotary positions."""
 
+    def __post_init__(self) -> None:
+        for name, parts in self.arrays.items():
+            groups = {g for g in self.optional if parts.keys() & set(g.split())}
+            if len(groups) > 1 or any(
+                not parts.keys() <= set(g.split()) for g in groups
+            ):
+                raise ValueError(
+                    f"`{name}` holds {', '.join(parts)}, which `optional` must have "
+                    "together or not at all"
+                )
+
     @property
     def arrays(self) -> dict[str, dict[str, str]]:
         """Name of an array → parameter → its axes there."""
