@@ -21,7 +21,7 @@ from attncheck.exchange import RESULTS
 from attncheck.explain import Diagnosis, Evidence, explain
 from attncheck.judging import Folder, Judge
 from attncheck.suite import cases
-from attncheck.variants import CANDIDATES
+from attncheck.variants import CANDIDATES, CONVERTERS
 
 HERE = Path(__file__).parent
 JUDGE = Judge(Cache.of_user())
@@ -75,7 +75,7 @@ def judged(program: Mapping[str, Any], place: Path) -> dict[str, Any]:
     names, alike = list(found.names), _alike(found)
     before, added = names, later()
     if evidence and (not names or added & {*names, *alike}):
-        known = [v for v in CANDIDATES if v.name not in added]
+        known = [v for v in CANDIDATES if v.name not in added and v not in CONVERTERS]
         before = list(explain(evidence, known)[0].names)
     return {
         "program": program["program"],

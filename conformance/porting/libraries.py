@@ -397,7 +397,7 @@ LIBRARIES = {
     "gpt2 cross": of(
         weights.GPT2_CROSS, TRANSFORMERS, SQUARE, gpt2_layer, gpt2_call, cross=True
     ),
-    "llama": of(weights.LLAMA, TRANSFORMERS, SELF | GROUPED, llama_layer, llama_call),
+    "llama": of(weights.LLAMA, TRANSFORMERS, SQUARE | GROUPED, llama_layer, llama_call),
     "flax-linen self": of(weights.FLAX_LINEN, LINEN, SELF, linen_layer, linen_call),
     "flax-linen cross": of(weights.FLAX_LINEN, LINEN, CROSS, linen_layer, linen_call),
     "flax-nnx self": of(weights.FLAX_NNX, NNX, SELF | GROUPED, nnx_layer, plain),

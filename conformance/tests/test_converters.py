@@ -19,6 +19,7 @@ from attncheck.suite import build
 from attncheck.suite.multihead import BIASES, DRAW, RECIPES, SELF
 from attncheck.suite.recipe import Recipe
 from attncheck.suite.shapes import UNGROUPED
+from attncheck.variants import BY_NAME, CONVERTERS
 from attncheck.worker import run_case
 from attnref.numpy import MultiHeadParams, multi_head_attention
 from attnref.spec import causal, weights
@@ -151,6 +152,13 @@ def test_a_wrong_converter_fails_and_its_mistake_is_named(name):
     assert [diagnosis.names for diagnosis in diagnoses] == [(name,)]
     (cause,) = diagnoses[0].causes
     assert not cause.alike
+
+
+def test_every_mistake_of_a_converter_that_a_diagnosis_knows_is_planted():
+    assert {variant.name for variant in CONVERTERS} <= set(MISTAKES)
+    for variant in CONVERTERS:
+        assert variant.sentence.endswith(".")
+        assert variant.name not in BY_NAME
 
 
 RIGHT = {

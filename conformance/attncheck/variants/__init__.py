@@ -14,6 +14,7 @@ import numpy as np
 
 from attncheck.case import Case
 from attncheck.variants import (
+    converters,
     gradients,
     heads,
     masks,
@@ -116,11 +117,18 @@ def _readings(variant: Variant) -> Iterator[Variant]:
     return (replace(variant, model=model) for model in models)
 
 
-CANDIDATES: tuple[Variant, ...] = VARIANTS + tuple(
-    reading
-    for variant in VARIANTS
-    if variant.model.__module__ == masks.__name__
-    for reading in _readings(variant)
+CONVERTERS: tuple[Variant, ...] = tuple(_of(converters))
+"""Mistakes of what carries weights from one library to another."""
+
+CANDIDATES: tuple[Variant, ...] = (
+    *VARIANTS,
+    *CONVERTERS,
+    *(
+        reading
+        for variant in VARIANTS
+        if variant.model.__module__ == masks.__name__
+        for reading in _readings(variant)
+    ),
 )
 """What may explain a failure."""
 
