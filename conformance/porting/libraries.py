@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -33,13 +32,6 @@ class Library(NamedTuple):
     """`fill(layer, state)` → the layer with these arrays."""
     call: Callable
     """`call(layer, x, context)` → `b i c`; for self-attention, `context` is x."""
-
-    @property
-    def missing(self) -> str | None:
-        """Why it cannot be run here; None where it can."""
-        if find_spec(self.package) is None:
-            return f"{self.package} is not installed here: nox -s weights"
-        return None
 
     @property
     def heads(self) -> dict[str, int]:

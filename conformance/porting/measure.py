@@ -31,7 +31,7 @@ def main() -> None:
             for who, got in zip(("theirs", "ours"), outputs, strict=True):
                 found = judged(got, params, x, context, profile=PROFILE)
                 assert found.verdict.status == "pass", (name, way, who)
-                shares[f"{way}_{who}"] = found.verdict.used
+                shares[f"{way}_{who}"] = float(f"{found.verdict.used:.3g}")
         layers[name] = {"of": one.layout.of, **shares}
         print(name, *(f"{share:.1%}" for share in shares.values()))
     packages = sorted(

@@ -5,12 +5,15 @@ budget that is derived for it.  With `ATTNREF_LIBRARIES=all`, as in `nox -s weig
 library that is missing is a failure.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,14 +31,27 @@ with pytest.MonkeyPatch.context() as patch:  # the folder is no package
     from libraries import LIBRARIES
 
 
+def pytest_generate_tests(metafunc):
+    """The layers, and what is refused, that take the arrays of the rooms chosen."""
+    rooms = metafunc.config.getoption("room")
+    for argument, table in (("name", LIBRARIES), ("refusal", REFUSALS)):
+        if argument in metafunc.fixturenames:
+            names = [name for name, one in table.items() if one.room in rooms]
+            why = pytest.mark.skip(
+                reason=f"nothing here takes {' or '.join(rooms)} arrays"
+            )
+            metafunc.parametrize(argument, names or [pytest.param(None, marks=why)])
+
+
+def here(package):
+    """Skips where a package is missing that need not be here."""
+    if find_spec(package) is None and not EVERY:
+        pytest.skip(f"{package} is not installed here: nox -s weights")
+
+
 @pytest.mark.parametrize("carry", [loaded, dumped])
-@pytest.mark.parametrize("name", LIBRARIES)
-def test_a_librarys_layer_and_the_room_do_the_same(room, name, carry):
-    one = LIBRARIES[name]
-    if one.room != room.name:
-        pytest.skip(f"{one.layout.of} takes {one.room} arrays")
-    if one.missing is not None and not EVERY:
-        pytest.skip(one.missing)
+def test_a_librarys_layer_and_the_room_do_the_same(name, carry):
+    here(LIBRARIES[name].package)
     params, x, context, theirs, ours = carry(name)
     for got in (theirs, ours):
         assert_multi_head_attention(got, params, x, context, profile=PROFILE)
@@ -46,98 +62,130 @@ def test_every_layout_is_of_a_layer_that_is_run_but_one():
     assert set(LAYOUTS) - run == {"llama-meta"}  # a file's, of which there is no layer
 
 
+def test_the_evidence_is_of_these_layers_and_within_the_budget():
+    found = json.loads((ROOT / "docs" / "evidence" / "weights.json").read_text("utf-8"))
+    again = "run `nox -s weights`"
+    assert found["profile"] == PROFILE, again
+    said = {name: layer.pop("of") for name, layer in found["layers"].items()}
+    assert said == {name: one.layout.of for name, one in LIBRARIES.items()}, again
+    shares = [share for layer in found["layers"].values() for share in layer.values()]
+    assert len(shares) == 4 * len(LIBRARIES)
+    assert 0 < max(shares) <= 1
+
+
 # ----------------------------------------------------------- what cannot be represented
 
 
-def made(room, name, package, make):
-    """A layer of a library, if it is here."""
-    if room.name != name:
-        pytest.skip(f"it takes {name} arrays")
-    if not EVERY:
-        pytest.importorskip(package, reason=f"{package} is not here: nox -s weights")
-    return make()
+class Refusal(NamedTuple):
+    room: str
+    package: str
+    refused: Callable
+    """Makes a layer of the library, and carries it over."""
+    words: str
 
 
-def test_a_learned_key_of_torch_is_refused(room):
-    def make():
+def of_torch(act, **options):
+    """What is done with a layer of torch."""
+
+    def refused():
         from torch.nn import MultiheadAttention
 
-        return MultiheadAttention(12, 3, add_bias_kv=True)
+        act(MultiheadAttention(12, 3, **options))
 
-    state = made(room, "torch", "torch", make).state_dict()
-    with pytest.raises(ValueError, match="`bias_k`, which add_bias_kv=True appends"):
-        load(weights.TORCH, state, heads=3)
+    return refused
 
 
-def test_a_key_of_zeros_of_torch_is_refused(room):
-    def make():
-        from torch.nn import MultiheadAttention
-
-        return MultiheadAttention(12, 3, add_zero_attn=True)
-
-    with pytest.raises(ValueError, match="`add_zero_attn` = True appends a key and a"):
-        weights.check_module(weights.TORCH, made(room, "torch", "torch", make))
+def loads_torch(layer):
+    load(weights.TORCH, layer.state_dict(), heads=3)
 
 
-def test_keys_and_values_of_two_contexts_are_refused(room):
-    def make():
-        from torch.nn import MultiheadAttention
+def loads_two_contexts(layer):
+    load(weights.TORCH_SEPARATE, layer.state_dict(), heads=3)
 
-        return MultiheadAttention(12, 3, kdim=7, vdim=9)
 
-    state = made(room, "torch", "torch", make).state_dict()
-    with pytest.raises(ValueError, match="`w_v` must have context width m = 7 like"):
-        load(weights.TORCH_SEPARATE, state, heads=3)
+def checks_torch(layer):
+    weights.check_module(weights.TORCH, layer)
+
+
+def normalised_of_flax():
+    from flax import nnx
+
+    options = {"normalize_qk": True, "decode": False, "rngs": nnx.Rngs(0)}
+    layer = nnx.MultiHeadAttention(3, 12, **options)
+    load(weights.FLAX_NNX, LIBRARIES["flax-nnx self"].state(layer))
+
+
+def gated_of_keras():
+    os.environ["KERAS_BACKEND"] = "jax"
+    import keras
+
+    layer = keras.layers.MultiHeadAttention(3, 4, use_gate=True)
+    layer.build((1, 1, 10), (1, 1, 10))
+    load(weights.KERAS, LIBRARIES["keras self"].state(layer))
+
+
+def scaled_of_gpt2():
+    from transformers import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+
+    config = GPT2Config(n_embd=12, n_head=3, scale_attn_weights=False)
+    weights.check_module(weights.GPT2, GPT2Attention(config))
+
+
+REFUSALS = {
+    "a learned key": Refusal(
+        "torch",
+        "torch",
+        of_torch(loads_torch, add_bias_kv=True),
+        "`bias_k`, which add_bias_kv=True appends",
+    ),
+    "a key of zeros": Refusal(
+        "torch",
+        "torch",
+        of_torch(checks_torch, add_zero_attn=True),
+        "`add_zero_attn` = True appends a key and a value of zeros",
+    ),
+    "two contexts": Refusal(
+        "torch",
+        "torch",
+        of_torch(loads_two_contexts, kdim=7, vdim=9),
+        "`w_v` must have context width m = 7 like `w_k`, but has 9",
+    ),
+    "normalised queries": Refusal(
+        "jax", "flax", normalised_of_flax, "_ln/scale`, which normalize_qk=True has"
+    ),
+    "a gate": Refusal(
+        "jax", "keras", gated_of_keras, "`gate/kernel`, which use_gate=True has"
+    ),
+    "another scale": Refusal(
+        "torch",
+        "transformers",
+        scaled_of_gpt2,
+        "`scale_attn_weights` = False has another",
+    ),
+}
+
+
+def test_what_is_more_than_multi_head_attention_is_refused(refusal):
+    one = REFUSALS[refusal]
+    here(one.package)
+    with pytest.raises(ValueError, match=one.words):
+        one.refused()
 
 
 def test_a_layer_of_torch_without_biases_has_none_in_the_parameters(room):
-    def make():
-        from torch.nn import MultiheadAttention
+    only_torch(room)
+    from torch.nn import MultiheadAttention
 
-        return MultiheadAttention(12, 3, bias=False)
-
-    state = made(room, "torch", "torch", make).state_dict()
+    state = MultiheadAttention(12, 3, bias=False).state_dict()
     params = load(weights.TORCH, state, heads=3)
     assert set(params) == {"w_q", "w_k", "w_v", "w_o"}
     assert dump(weights.TORCH, params).keys() == state.keys()
 
 
-def test_normalised_queries_of_flax_are_refused(room):
-    def make():
-        from flax import nnx
-
-        options = {"normalize_qk": True, "decode": False, "rngs": nnx.Rngs(0)}
-        return nnx.MultiHeadAttention(3, 12, **options)
-
-    state = LIBRARIES["flax-nnx self"].state(made(room, "jax", "flax", make))
-    with pytest.raises(ValueError, match=r"_ln/scale`, which normalize_qk=True has"):
-        load(weights.FLAX_NNX, state)
-
-
-def test_a_gated_layer_of_keras_is_refused(room):
-    def make():
-        os.environ["KERAS_BACKEND"] = "jax"
-        import keras
-
-        layer = keras.layers.MultiHeadAttention(3, 4, use_gate=True)
-        layer.build((1, 1, 10), (1, 1, 10))
-        return layer
-
-    state = LIBRARIES["keras self"].state(made(room, "jax", "keras", make))
-    with pytest.raises(ValueError, match="`gate/kernel`, which use_gate=True has"):
-        load(weights.KERAS, state)
-
-
-def test_another_scale_of_gpt2_is_refused(room):
-    def make():
-        from transformers import GPT2Config
-        from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
-
-        return GPT2Attention(GPT2Config(n_embd=12, n_head=3, scale_attn_weights=False))
-
-    layer = made(room, "torch", "transformers", make)
-    with pytest.raises(ValueError, match="`scale_attn_weights` = False has another"):
-        weights.check_module(weights.GPT2, layer)
+def only_torch(room):
+    if room.name != "torch":
+        pytest.skip("it takes torch arrays")
 
 
 # ------------------------------------------------------------------------ rotary pairs
@@ -163,10 +211,8 @@ def scores_of_gptj(q, k, cos, sin):
 def test_moved_components_give_gptj_the_scores_that_llama_has(room):
     """Rotated, a component is a sum of two products, at most √2 times as large: with 6
     roundings of the two, and d of their sum, on either side."""
-    if room.name != "torch":
-        pytest.skip("both take torch arrays")
-    if not EVERY:
-        pytest.importorskip("transformers", reason="not installed here")
+    only_torch(room)
+    here("transformers")
     import torch
 
     b, i, c, n, d = 2, 7, 5, 3, 8
@@ -199,8 +245,8 @@ def test_the_pages_code_runs(room, tmp_path):
     blocks = [block for block in BLOCKS if f"from attnref.{room.name}" in block]
     assert blocks
     for block in blocks:
-        if "from flax" in block and find_spec("flax") is None and not EVERY:
-            pytest.skip("flax is not installed here: nox -s weights")
+        if "from flax" in block:
+            here("flax")
         ended = subprocess.run(
             [sys.executable, "-c", block],
             cwd=tmp_path,
