@@ -7,7 +7,7 @@ from attncheck.exchange import Result
 from attncheck.explain import Evidence, explain
 from attncheck.judging import Judge
 from attncheck.report import words
-from attncheck.report.summary import _diagnosis
+from attncheck.report.summary import diagnosis_record
 from attncheck.suite import cases
 from attncheck.variants import BY_NAME, together
 from attncheck.verdict import judge
@@ -63,7 +63,9 @@ def test_what_no_case_tells_apart_is_said():
     (found,) = explain(evidence(BY_NAME["scale-missing"].run, plain))
     alike = [variant.name for variant in found.causes[0].alike]
     assert {"scale-missing", *found.names, *alike} == {*found.names, *alike}
-    assert not alike or "or, no case" in "".join(words.diagnosis(_diagnosis(found)))
+    assert not alike or "or, no case" in "".join(
+        words.diagnosis(diagnosis_record(found))
+    )
 
 
 def test_the_same_mistake_in_several_types_is_one_diagnosis():
@@ -86,7 +88,9 @@ def test_nothing_is_named_that_is_not_known():
 
     (found,) = explain(evidence(odd))
     assert found.names == ()
-    assert words.diagnosis(_diagnosis(found))[0].startswith("nothing known explains")
+    assert words.diagnosis(diagnosis_record(found))[0].startswith(
+        "nothing known explains"
+    )
 
 
 def test_a_passing_case_contradicts():
