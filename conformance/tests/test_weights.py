@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
@@ -134,6 +134,7 @@ SIZES = st.integers(1, 4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(h=SIZES, g=SIZES, d=SIZES, e=SIZES, c=SIZES, m=SIZES, biases=st.booleans())
 def test_what_is_dumped_is_loaded_again(layout, h, g, d, e, c, m, biases):
     g = 1 if "n = h" in layout.equal else g
