@@ -5,8 +5,6 @@ distance take an int or an array of integers of any framework, as masks do: thei
 arithmetic is that of what they are given, and is exact.
 """
 
-from bisect import bisect_left
-from functools import lru_cache
 from typing import Any
 
 Distance = Any
@@ -80,21 +78,16 @@ def check_t5(buckets: int, max_distance: int, bidirectional: bool) -> None:
         )
 
 
-@lru_cache
-def _starts(side: int, farthest: int) -> tuple[int, ...]:
+def _starts(side: int, farthest: int) -> list[int]:
     """The least distance of every bucket but the first, in order."""
     near = side // 2
-    steps = side - near
-
-    far = (
-        bisect_left(
-            range(farthest),
-            farthest**step * near ** (steps - step),
-            key=lambda distance: distance**steps,
-        )
-        for step in range(steps)
-    )
-    return (*range(1, near), *far)
+    steps, distance = side - near, near
+    starts = list(range(1, near))
+    for step in range(steps):  # plain loops: torch.compile reads them
+        while distance**steps < farthest**step * near ** (steps - step):
+            distance += 1
+        starts.append(distance)
+    return starts
 
 
 def alibi_slopes(n: int) -> list[float]:
