@@ -7,7 +7,8 @@
 
 An entry may say more of what it is about: `dtype`, `result` (`output`, `dq`, …) and
 `subject`, a glob.  What is waived and passes must be taken off the list, so that the
-list never hides what it was not written for.
+list never hides what it was not written for; but not where `may_pass = true` says that
+it depends on the machine.
 """
 
 import tomllib
@@ -41,6 +42,8 @@ class Waiver:
     subject: str | None = None
     """A glob of subjects' names; None: any."""
     issue: str | None = None
+    may_pass: bool = False
+    """Whether it depends on something else, as the processor, if it fails."""
 
     def covers(self, id: str, dtype: str) -> bool:
         """Whether it is about a case."""
@@ -52,6 +55,8 @@ class Waiver:
 
     def is_stale(self, verdict: Verdict) -> bool:
         """Whether what it expects to fail passes."""
+        if self.may_pass:
+            return False
         if self.result is None:
             return verdict.status == "pass"
         return self.result in {f.name for f in verdict.findings if f.status == "pass"}
@@ -114,7 +119,10 @@ def _waiver(place: str, entry: Mapping[str, Any]) -> Waiver:
     for key, value in entry.items():
         if key not in known:
             raise WaiverError(f"{place}: {no_such('a key', key, known)}")
-        if not isinstance(value, str) or not value.strip():
+        if key == "may_pass":
+            if not isinstance(value, bool):
+                raise WaiverError(f"{place}: {key} is true or false, not {value!r}")
+        elif not isinstance(value, str) or not value.strip():
             raise WaiverError(f"{place}: {key} is a string, not {value!r}")
     needed = [name for name, field in known.items() if field.default is MISSING]
     if missing := [name for name in needed if name not in entry]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,6 +86,13 @@ def test_a_snippet_runs_without_the_judge(tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ended.stdout.startswith("got")
+    assert "expected" in ended.stdout
+
+
+def test_a_snippet_of_a_built_in_subject_runs():
+    found = replace(minimal("causal-strict"), target="attnref.numpy")
+    command = [sys.executable, "-c", snippet(found, "numpy", plain=False)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "expected" in ended.stdout
 
 

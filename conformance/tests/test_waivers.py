@@ -91,6 +91,12 @@ def test_what_is_waived_and_passes_is_no_pass(found, waivers):
     assert not Run({}, [after, replace(PASSES)]).conforms
 
 
+def test_what_may_pass_is_waived_where_it_fails_and_passes_where_it_passes():
+    sometimes = [waiver(may_pass=True)]
+    assert waive(FAILS, NAMES, sometimes).outcome == "waived"
+    assert waive(PASSES, NAMES, sometimes) == PASSES
+
+
 def test_a_reason_is_given_with_its_issue():
     issue = "https://example.org/1"
     after = waive(FAILS, NAMES, [waiver(issue=issue), waiver(reason="second")])
@@ -135,6 +141,7 @@ result = "lse"
 subject = "*my*"
 reason = "no keys is an error"
 issue = "https://example.org/1"
+may_pass = true
 
 [[waiver]]
 case = "plain/F32"
@@ -153,6 +160,7 @@ def test_a_file_is_read(tmp_path):
             subject="*my*",
             reason="no keys is an error",
             issue="https://example.org/1",
+            may_pass=True,
         ),
         Waiver(case="plain/F32", reason="why not"),
     ]
@@ -165,6 +173,7 @@ WRONG = {
     "no case": ("[[waiver]]\nreason = 'a'", "waiver 1 has no case"),
     "empty": ("[[waiver]]\ncase = 'a'\nreason = ' '", "reason is a string, not ' '"),
     "number": ("[[waiver]]\ncase = 1", "case is a string, not 1"),
+    "no word": ("[[waiver]]\ncase='a'\nmay_pass='yes'", "may_pass is true or false"),
     "key": ("[[waiver]]\nreson = 'a'", "did you mean 'reason'?"),
     "dtype": ("[[waiver]]\ncase='a'\nreason='a'\ndtype='FP32'", "you mean 'F32'?"),
     "result": ("[[waiver]]\ncase='a'\nreason='a'\nresult='ouput'", "mean 'output'?"),

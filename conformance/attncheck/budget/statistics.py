@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attncheck.budget.bounds import Budget, output_dtype
-from attncheck.budget.profile import Profile
+from attncheck.budget.profile import Profile, units
 from attncheck.budget.rounding import gamma, half_ulp, unit_roundoff
 from attncheck.case import DTYPES, Case
 from attncheck.definition import Expected
@@ -48,8 +48,8 @@ class Sample:
     rows: int
     """With errors of their own: a query's log-sum-exp and D are in all gradients."""
     gain: float | None
-    """The relative error that all elements may have in common, γ_{j+8} of one head;
-    None where the gain says nothing."""
+    """The relative error that all elements may have in common, γ_{j+4} of one head and
+    the error of exp; None where the gain says nothing."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,10 @@ def sample(
     """What one result of a random case adds to the statistics.
 
     The gain is that of outputs whose rows have no rounding in common.  Gradients are
-    differences: a common relative error of a term is none of the whole.  The rounded
-    factor of dropout on a weight of exactly 1, and a rounded operand, are in all rows;
+    differences: a common relative error of a term is none of the whole.  An error of
+    exp is common to all rows at their maximum, where its argument is 0, and need not be
+    in weight and row sum alike: rounding to storage takes it out of a weight.  The
+    rounded factor of dropout on a weight of exactly 1, and a rounded operand, are in all rows;
     so are the errors of projected keys and values, which a last rounding to 16 bits
     drowns.
 
@@ -115,6 +117,7 @@ def sample(
     alike = "dropout_keep" in case.inputs or profile.operands > 0
     alike = alike or (merges and DTYPES[case.dtype] == case.accumulation)
     gain = gamma(_terms(case), unit_roundoff(case.accumulation))
+    gain += units(case, profile).exp
     error = np.where(random, got, 0).astype(np.float64) - np.where(random, want, 0)
     return Sample(
         error=error.reshape(shape),
@@ -130,8 +133,8 @@ def _terms(case: Case) -> int:
     """Roundings that all elements of an output may have in common, at most."""
     sizes = case.sizes
     if case.op == "attention":
-        return sizes["j"] + 8
-    return sizes["j"] + sizes["m"] + sizes["n"] * sizes["e"] + 10
+        return sizes["j"] + 4
+    return sizes["j"] + sizes["m"] + sizes["n"] * sizes["e"] + 6
 
 
 def pool(samples: Sequence[Sample]) -> Pooled:

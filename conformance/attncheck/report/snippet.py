@@ -1,4 +1,5 @@
-"""A small case as a few lines of Python that run without the judge."""
+"""A small case as a few lines of Python; they run without the judge, but for its own
+subjects."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 from attncheck.case import FORWARD, MULTI_HEAD_PARAMS, Case
 from attncheck.shrink import Minimal
 from attncheck.subject import options
+from attncheck.target import BUILT_IN
 
 LARGEST = 150
 """Numbers of a case that a reader may be shown."""
@@ -22,6 +24,9 @@ IMPORTS = {
     "torch": "import torch",
     "jax": "import jax\nimport jax.numpy as jnp",
 }
+
+LOAD = ["from attncheck.target import load"]
+"""What finds a built-in subject, whose calls are translated."""
 
 ARRAY = {"numpy": "np.array", "torch": "torch.tensor", "jax": "jnp.array"}
 
@@ -62,7 +67,7 @@ def built_in_snippet(case: Case, target: str, framework: str, name: str) -> str:
         kept = {n: x for n, x in case.inputs.items() if n not in ("d_out", "d_lse")}
         case = replace(case, inputs=kept, strides={})
     lines = [*IMPORTS[framework].split("\n"), *_settings(case, framework), ""]
-    lines += ["from attncheck.target import load", "", *_arrays(case, framework)]
+    lines += [*LOAD, "", *_arrays(case, framework)]
     lines += [f"subject = load({target!r})"]
     lines += [*_call(case, name, framework, "subject", plain=False), "print(got)"]
     return "\n".join(lines) + "\n"
@@ -97,15 +102,18 @@ def _nearest(want: np.ndarray, got: np.ndarray) -> np.ndarray:
 
 
 def _name(target: str) -> str:
-    return target.rpartition(":")[2]
+    return "subject" if target in BUILT_IN else target.rpartition(":")[2]
 
 
 def _imports(case: Case, target: str, framework: str) -> Iterator[str]:
     yield from IMPORTS[framework].split("\n")
     yield from _settings(case, framework)
+    yield ""
+    if target in BUILT_IN:
+        yield from (*LOAD, "", f"subject = load({target!r})")
+        return
     place, _, name = target.rpartition(":")
     module = Path(place).stem if place.endswith(".py") else place
-    yield ""
     yield f"from {module} import {name}"
 
 

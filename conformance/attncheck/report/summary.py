@@ -14,6 +14,7 @@ from attncheck.kinds import kinds
 from attncheck.lines import plain
 from attncheck.report.snippet import snippet
 from attncheck.shrink import Minimal
+from attncheck.target import BUILT_IN
 from attncheck.variants import Variant
 from attncheck.verdict import Finding, Run, Verdict
 
@@ -152,7 +153,7 @@ def diagnosis_record(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _minimal(minimal: Minimal, subject: Mapping[str, Any]) -> dict[str, Any]:
-    plain = subject["name"] == minimal.target
+    plain = subject["name"] == minimal.target and minimal.target not in BUILT_IN
     return {
         "origin": minimal.origin,
         "scores": minimal.scores,
