@@ -99,9 +99,9 @@ def sample(
     differences: a common relative error of a term is none of the whole.  An error of
     exp is common to all rows at their maximum, where its argument is 0, and need not be
     in weight and row sum alike: rounding to storage takes it out of a weight.  The
-    rounded factor of dropout on a weight of exactly 1, and a rounded operand, are in all rows;
-    so are the errors of projected keys and values, which a last rounding to 16 bits
-    drowns.
+    rounded factor of dropout on a weight of exactly 1, and a rounded operand, are in
+    all rows; so are the errors of projected keys and values, which a last rounding to
+    16 bits drowns.
 
     Raises:
         ValueError: the roundings of the case are not independent.

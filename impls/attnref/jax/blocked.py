@@ -53,7 +53,7 @@ from .scores import (
 BLOCK_Q = 512
 BLOCK_K = 256
 """A tile has all heads, so that each operation is one call for many of them.  The
-backward pass keeps several tiles, and takes twice as long where they leave the cache."""
+backward pass keeps several, and takes twice as long where they leave the cache."""
 
 
 def attention_blocked(
