@@ -78,7 +78,8 @@ def rotary_attention(
         log-sum-exp `b n i`, in the accumulation type.
     """
     sizes = check_attention(np.ndarray, q, k, v, **options)
-    step, _ = _scores(sizes, offset, base=base, width=width, pairing=pairing)
+    turn = partial(rotate, base=base, width=width, pairing=pairing)
+    step, _ = _scores(sizes, offset, turn)
     steps = put_together(q, k, v, sizes, scores=step, **options)
     return steps.output, steps.lse
 
@@ -102,15 +103,15 @@ def rotary_attention_vjp(
         a dict, argument → gradient in its shape and dtype: q, k, v, and bias if given.
     """
     sizes = check_attention(np.ndarray, q, k, v, **options)
-    step = _scores(sizes, offset, base=base, width=width, pairing=pairing)
+    turn = partial(rotate, base=base, width=width, pairing=pairing)
+    step = _scores(sizes, offset, turn)
     found = put_together_vjp(d_out, d_lse, q, k, v, sizes, scores=step, **options)
     return {name: gradient.astype(q.dtype) for name, gradient in found.items()}
 
 
-def _scores(sizes, offset, **rotation):
+def _scores(sizes, offset, turn):
     """`scores` of what has turned, and its gradients."""
     at_q, at_k = query_positions(offset, sizes), key_positions(sizes)
-    turn = partial(rotate, **rotation)
 
     def rotary_scores(q, k):
         return scores(turn(q, at_q), turn(k, at_k))
