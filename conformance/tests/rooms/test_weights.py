@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from attncheck import assert_multi_head_attention
-from attnref.spec import weights
+from attnref.spec import causal, weights
 from attnref.spec.weights import LAYOUTS, dump, load
 
 ROOT = Path(__file__).parents[3]
@@ -233,6 +233,55 @@ def test_moved_components_give_gptj_the_scores_that_llama_has(room):
     assert ((found - want).abs() <= 2 * (d + 6) * 2 * size * 2.0**-53).all()
     unmoved = scores_of_gptj(*heads(params), *turns)
     assert (unmoved - want).abs().max() > 0.1 * want.abs().max()
+
+
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+def test_llama_with_its_rotations_is_rotary_attention_in_either_pairing(room, pairing):
+    only_torch(room)
+    here("transformers")
+    import torch
+
+    from attnref.torch.variants import rotary_attention
+
+    one, i = LIBRARIES["llama"], 7
+    layer = one.make().double()
+    layer.config._attn_implementation = "sdpa"  # the other takes softmax in float32
+    rng = np.random.default_rng(1)
+    state = {k: rng.normal(size=x.shape) / 2 for k, x in one.state(layer).items()}
+    layer = one.fill(layer, {k: torch.from_numpy(x) for k, x in state.items()})
+    params = load(weights.LLAMA, one.state(layer), **one.heads)
+    x = torch.from_numpy(rng.normal(size=(2, i, one.sizes["c"])))
+    d = one.sizes["d"]
+    angles = np.arange(i)[:, None] * 10000.0 ** (-np.arange(d // 2) / (d / 2))
+    turns = [torch.from_numpy(f(angles)).repeat(1, 2)[None] for f in (np.cos, np.sin)]
+    with torch.no_grad():
+        theirs = layer(x, position_embeddings=turns)[0]  # causal, by itself
+    moved = weights.paired(params, pairing) if pairing == "interleaved" else params
+    q, k, v = (room.project(x, moved[f"w_{y}"], moved[f"b_{y}"]) for y in "qkv")
+    heads, _ = rotary_attention(q, k, v, pairing=pairing, mask=causal())
+    ours = room.merge(heads, moved["w_o"], moved["b_o"])
+    assert (np.abs((theirs - ours).numpy()) <= apart(params, x, i)).all()
+
+
+def apart(params, x, i):
+    """How far two computations in float64 may be apart, `c`.
+
+    A logit passes 2c + d + 14 roundings, and angles that differ by 4 units at each of i
+    positions; weights then differ by as much, relative, times twice the largest logit.
+    A weighted sum is at most the largest value, and passes j + n·e more.
+    """
+    a = {name: np.abs(array.numpy()) for name, array in params.items()}
+    x = np.abs(x.numpy())
+    q, k, v = (
+        np.einsum("bic,cnd->bnid", x, a[f"w_{y}"]) + a[f"b_{y}"][:, None] for y in "qkv"
+    )
+    c, n, d = a["w_q"].shape
+    most = 2 * np.linalg.norm(q, axis=-1).max() * np.linalg.norm(k, axis=-1).max()
+    deep = 2 * c + d + 14 + 8 * i
+    roundings = 4 * deep * most * d**-0.5 + deep + 2 * i + n * d + 32
+    heads = v.max(axis=(0, 2)).repeat(n // v.shape[1], axis=0)
+    merged = np.einsum("ne,nec->c", heads, a["w_o"]) + a["b_o"]
+    return 2 * roundings * 2.0**-53 * merged
 
 
 # ------------------------------------------------------------------- the page about it
