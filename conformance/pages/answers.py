@@ -227,7 +227,7 @@ def rounding_places() -> list[dict[str, Any]]:
 
 
 ROUNDED: dict[str, frozenset[str]] = {
-    "the result": frozenset(),
+    "nothing": frozenset(),
     "the weights, before their product": frozenset({"weights"}),
     "the scores, too": frozenset({"weights", "scores"}),
     "exponentials and their running sum": frozenset({"weights", "softmax"}),

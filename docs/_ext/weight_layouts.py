@@ -9,7 +9,7 @@ The spec is imported: it needs the standard library only, and its data is not te
 import sys
 from pathlib import Path
 
-from evidence import read, table, written
+from evidence import UNBROKEN, read, table, written
 from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "impls"))
@@ -22,8 +22,8 @@ WAYS = ("loaded_theirs", "loaded_ours", "dumped_theirs", "dumped_ours")
 
 
 def coded(words):
-    """Each as code, with commas."""
-    return ", ".join(f"`{word}`" for word in words) or "–"
+    """Each as code, on a line of its own."""
+    return "<br>".join(f"`{word.replace(' ', UNBROKEN)}`" for word in words) or "–"
 
 
 def place(layout, parameter):
