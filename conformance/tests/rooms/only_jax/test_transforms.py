@@ -14,7 +14,17 @@ from attnref.jax import (
     attention_vjp,
     multi_head_attention,
 )
-from attnref.spec import causal, padding, prefix, segments, window
+from attnref.spec import (
+    block_local,
+    causal,
+    global_positions,
+    listed_blocks,
+    padding,
+    prefix,
+    segments,
+    strided,
+    window,
+)
 
 from ..calls import answered, assert_defined, change, draw, run
 
@@ -30,6 +40,10 @@ PREDICATES = {
     "padding of an array": padding(np.array([3, 7])),
     "window": ~window(1, None) | prefix(2),
     "segments": segments([[0, 0, 1, 1, 2]] * 2, [[0, 0, 1, 1, 1, 2, 2]] * 2),
+    "strided": strided(3, [2, 0]),
+    "big bird": block_local(2, 1, None)
+    | listed_blocks([[2], [3], [-1]], 2)
+    | global_positions([0]),
 }
 
 
