@@ -4,7 +4,8 @@
 `OUT/answers.json` what the questions are answered with, and `OUT/sentence.json` holds
 the weights that are drawn; `OUT/mistakes.json` what common mistakes cost.
 `OUT/approximations.json` has the error of approximations and sparse patterns beside
-their cost, and `OUT/batches.json` what batches of unequal length waste.
+their cost, `OUT/held.json` how much of its bound every room's approximation uses, and
+`OUT/batches.json` what batches of unequal length waste.
 """
 
 import json
@@ -18,6 +19,7 @@ import answers
 import approximate
 import batches
 import drawn
+import held
 import mistakes
 import sentence
 
@@ -63,3 +65,4 @@ if __name__ == "__main__":
     write(out / "sentence.json", drawn.measure())
     write(out / "approximations.json", approximate.measure())
     write(out / "batches.json", batches.measure())
+    write(out / "held.json", held.measure())

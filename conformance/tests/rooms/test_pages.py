@@ -29,3 +29,17 @@ def test_the_pages_quote_the_rooms_errors(room, monkeypatch):
         assert 1 / 4 <= ratio <= 4, (name, ratio, "run `nox -s pages`")
     ratio = agreement.embeddings(room.name) / evidence["embeddings"][room.name]
     assert 1 / 4 <= ratio <= 4, (ratio, "run `nox -s pages`")
+
+
+def test_the_pages_quote_what_approximations_use_of_their_bounds(room, monkeypatch):
+    """In float32, at most four times as much; that it is no more than all is asserted
+    by the measurement."""
+    monkeypatch.syspath_prepend(ROOT / "conformance" / "pages")
+    rows = json.loads((EVIDENCE.parent / "held.json").read_text("utf-8"))
+    kept = {row["function"]: row for row in rows if row["room"] == room.name}
+    found = {
+        row["function"]: row for row in import_module("held").shares(room.name, ["F32"])
+    }
+    assert found.keys() == kept.keys()
+    for name, row in found.items():
+        assert row["F32"] <= 4 * kept[name]["F32"], (name, "run `nox -s pages`")
