@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 from safetensors import SafetensorError
 
 import attncheck.budget
-from attncheck import case, definition, formulas, pairs
+from attncheck import case, definition, floats, formulas, operations, pairs
 from attncheck.budget import Budget
 from attncheck.definition import Expected
 from attncheck.exchange import ExchangeError, read_arrays, write_arrays
@@ -167,8 +167,11 @@ def _is_ours(file: Path) -> bool:
 def _code_hash() -> str:
     """Hash of NumPy's version and of the code that the kept values come from."""
     package = Path(attncheck.budget.__file__).parent
-    modules = [Path(str(m.__file__)) for m in (case, definition, formulas, pairs)]
+    modules = case, definition, floats, formulas, pairs
+    files = [Path(str(module.__file__)) for module in modules]
+    for folder in (package, Path(operations.__file__).parent):
+        files += sorted(folder.glob("*.py"))
     digest = hashlib.sha256(np.__version__.encode())
-    for path in [*modules, *sorted(package.glob("*.py")), Path(__file__)]:
+    for path in [*files, Path(__file__)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from attncheck import layout
+from attncheck.operations import OPERATIONS
 
 DTYPES: Mapping[str, np.dtype] = {
     "F64": np.dtype(np.float64),
@@ -25,7 +26,14 @@ INTERMEDIATES = ("scores", "logits", "masked", "weights")
 """What is computed on the way to the output, in that order."""
 
 FORWARD = (*INTERMEDIATES, "output", "lse")
-GRADIENTS = ("dq", "dk", "dv", "dbias")
+GRADIENTS = (
+    *("dq", "dk", "dv", "dbias"),
+    *dict.fromkeys(
+        f"d{name}"
+        for operation in OPERATIONS.values()
+        for name in (*operation.required, *operation.optional)
+    ),
+)
 RESULTS = (*FORWARD, *GRADIENTS)
 """Everything a case may want, in the order in which it is computed."""
 
@@ -62,7 +70,14 @@ AXES: Mapping[str, str] = {
 }
 """Input or result → its axes; but the output of a multi-head case is `b i c`."""
 
-INPUTS = tuple(name for name in AXES if name not in RESULTS)
+INPUTS = tuple(
+    dict.fromkeys(
+        name
+        for axes in (AXES, *(operation.axes for operation in OPERATIONS.values()))
+        for name in axes
+        if name not in RESULTS
+    )
+)
 
 MASKS = ("mask", "dropout_keep")
 BROADCAST = (*MASKS, "bias")
@@ -71,23 +86,30 @@ BROADCAST = (*MASKS, "bias")
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "attention": ("q", "k", "v"),
     "multi_head_attention": ("x", "w_q", "w_k", "w_v", "w_o"),
+    **{name: ("q", "k", "v", *one.required) for name, one in OPERATIONS.items()},
 }
 OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "attention": (*BROADCAST, "d_out", "d_lse"),
     "multi_head_attention": (*BROADCAST, "context", "b_q", "b_k", "b_v", "b_o"),
+    **{
+        name: (*BROADCAST, "d_out", "d_lse", *one.optional)
+        for name, one in OPERATIONS.items()
+    },
 }
 """Operation → the inputs that it takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One call of `attention`, or of `multi_head_attention`, as data.
+    """One call of `attention`, or of another operation, as data.
 
     `inputs` are canonical: `q: b n i d`, `k: b h j d`, `v: b h j e`, and where the case
     has them `mask`, `bias`, `dropout_keep` (4-D, each axis of `b n i j` full or 1),
     `d_out: b n i e` and `d_lse: b n i` (in the accumulation type).  A multi-head case
     has `x: b i c`, `w_q: c n d`, `w_k: m h d`, `w_v: m h e`, `w_o: n e c`, and where it
-    has them `context: b j m`, `b_q`, `b_k`, `b_v`, `b_o`, instead of q, k and v.
+    has them `context: b j m`, `b_q`, `b_k`, `b_v`, `b_o`, instead of q, k and v.  The
+    other operations (`attncheck.operations`) have inputs and options of their own beside
+    those of attention.
 
     A mask is always an array here; `predicate` says in words of the spec what it is
     made of, for subjects that take a causal flag or a window.
@@ -116,26 +138,53 @@ class Case:
     """The law of `attncheck.laws` that relates the case to its twin; else nothing."""
     twin: str = ""
     """The id of the case that this one was derived from."""
+    op: str = ""
+    """The name of the function that the case calls; by default `attention`, or
+    `multi_head_attention` where there is an x."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The operation's own options, such as `{"offset": 3}`; the others are default."""
 
     def __post_init__(self) -> None:
+        if not self.op:
+            op = "multi_head_attention" if "x" in self.inputs else "attention"
+            object.__setattr__(self, "op", op)
         for name, order in self.strides.items():
             if name not in self.inputs:
                 raise ValueError(f"a layout is given of `{name}`, but no such input")
-            layout.check(name, self.inputs[name], AXES[name], order)
+            layout.check(name, self.inputs[name], self.axes(name), order)
 
-    @property
-    def op(self) -> str:
-        """The name of the function that the case calls."""
-        return "multi_head_attention" if "x" in self.inputs else "attention"
+    def axes(self, name: str) -> str:
+        """The letters of the axes of an input or a result."""
+        if self.op in OPERATIONS and name in OPERATIONS[self.op].axes:
+            return OPERATIONS[self.op].axes[name]
+        return (
+            "bic"
+            if self.op == "multi_head_attention" and name == "output"
+            else AXES[name]
+        )
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Axis letter → size."""
         array = self.inputs
-        if self.op == "attention":
+        if self.op != "multi_head_attention":
             b, n, i, d = array["q"].shape
             _, h, j, e = array["v"].shape
-            return {"b": b, "n": n, "h": h, "g": n // h, "i": i, "j": j, "d": d, "e": e}
+            sizes = {
+                "b": b,
+                "n": n,
+                "h": h,
+                "g": n // h,
+                "i": i,
+                "j": j,
+                "d": d,
+                "e": e,
+            }
+            own_axes = OPERATIONS[self.op].axes if self.op in OPERATIONS else {}
+            for name in own_axes.keys() & array.keys():
+                own = zip(self.axes(name), array[name].shape, strict=True)
+                sizes |= {axis: size for axis, size in own if axis not in sizes}
+            return sizes
         b, i, c = array["x"].shape
         _, n, d = array["w_q"].shape
         m, h, e = array["w_v"].shape
@@ -162,7 +211,8 @@ class Case:
 
     def laid_out(self, name: str) -> np.ndarray:
         """A copy of an input, in memory as the case wants it."""
-        return layout.laid_out(self.inputs[name], AXES[name], self.strides.get(name))
+        order = self.strides.get(name)
+        return layout.laid_out(self.inputs[name], self.axes(name), order)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -181,6 +231,8 @@ class Case:
         digest = hashlib.sha256()
         head: list[Any] = [self.op, self.dtype, self.options, list(self.wants)]
         head += [dict(self.strides), self.compiled]
+        if self.settings:
+            head.append(dict(self.settings))
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name in sorted(self.inputs):
             array = np.ascontiguousarray(self.inputs[name])
@@ -203,18 +255,24 @@ def check_inputs(case: Case) -> None:
     for name, array in case.inputs.items():
         if name not in required + optional:
             raise ValueError(f"{case.op} takes no `{name}`")
-        if array.ndim != len(AXES[name]):
-            raise ValueError(f"`{name}` must have axes {AXES[name]}: {array.shape}")
+        if array.ndim != len(case.axes(name)):
+            raise ValueError(
+                f"`{name}` must have axes {case.axes(name)}: {array.shape}"
+            )
     if (case.dropout_rate > 0) != ("dropout_keep" in case.inputs):
         raise ValueError("a dropout_rate above 0 and `dropout_keep` need each other")
-    values = case.inputs["v" if case.op == "attention" else "w_v"]
+    values = case.inputs["w_v" if case.op == "multi_head_attention" else "v"]
     if not values.shape[1] or case.sizes["n"] != case.sizes["h"] * case.sizes["g"]:
         raise ValueError("query heads must be a multiple of key/value heads")
-    for axis in set("nhgdecm") & case.sizes.keys():
+    for axis in case.sizes.keys() - set("bij"):
         if not case.sizes[axis]:
             raise ValueError(f"axis {axis} must not be empty")
     for name, array in case.inputs.items():
         _check_input(case, name, array)
+    if case.op in OPERATIONS:
+        OPERATIONS[case.op].check(case)
+    elif case.settings:
+        raise ValueError(f"{case.op} has no options of its own")
     for name in case.wants:
         if name not in _results(case):
             raise ValueError(f"wants `{name}`, which such a call does not give")
@@ -224,13 +282,14 @@ def _results(case: Case) -> tuple[str, ...]:
     """All that can be wanted of a case."""
     if case.op == "multi_head_attention":
         return ("output",)
+    forward = ("output", "lse") if case.op in OPERATIONS else FORWARD
     if not {"d_out", "d_lse"} & set(case.inputs):
-        return FORWARD
-    return RESULTS if "bias" in case.inputs else RESULTS[:-1]
+        return forward
+    return forward + tuple(d for d in GRADIENTS if d[1:] in case.inputs)
 
 
 def _check_input(case: Case, name: str, array: np.ndarray) -> None:
-    full = tuple(case.sizes[axis] for axis in AXES[name])
+    full = tuple(case.sizes[axis] for axis in case.axes(name))
     fits = array.shape == full or (
         name in BROADCAST
         and all(

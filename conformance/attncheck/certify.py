@@ -44,6 +44,7 @@ class Balls:
     """Arb's arithmetic for `formulas`: NumPy arrays of balls."""
 
     exp, log, tanh = np.exp, np.log, np.tanh
+    sqrt, cos, sin = np.sqrt, np.cos, np.sin
     """Which call the methods of the balls."""
 
     def number(self, value: Any) -> np.ndarray:

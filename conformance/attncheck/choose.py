@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from attncheck import minilm
 from attncheck.case import Case
-from attncheck.suite import cases
+from attncheck.suite import cases, operation_cases
 
 
 class NoCaseError(ValueError):
@@ -14,7 +14,8 @@ class NoCaseError(ValueError):
 
 def every(set_name: str) -> list[Case]:
     """All cases of a set, and the real ones where the model is installed."""
-    return [*cases(set_name), *([] if minilm.available() else minilm.cases())]
+    real = [] if minilm.available() else minilm.cases()
+    return [*cases(set_name), *operation_cases(set_name), *real]
 
 
 def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> list[Case]:

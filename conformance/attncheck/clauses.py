@@ -118,3 +118,35 @@ CLAUSES = (
     Clause("no-keys", "j may be 0: every row is empty."),
 )
 """In the order of the spec."""
+
+OPERATION_CLAUSES = (
+    Clause("rotary", "Component t of a position turns with its partner, w/2 further."),
+    Clause("rotary-interleaved", "Interleaved, it turns with its neighbour."),
+    Clause("rotary-offset", "Query i stands at i + offset, key j at j."),
+    Clause("rotary-width", "Only the first w components turn, at base^(−2t/w)."),
+    Clause("rotary-base", "The base is the one that is given."),
+    Clause("shaw-keys", "q·a is added to the raw score, a by the distance."),
+    Clause("shaw-values", "Σ p·b is added to the output, b by the distance."),
+    Clause("shaw-clip", "Beyond c the distance is c: row clip(j − i − offset) + c."),
+    Clause("t5", "The bias is the table's at the distance's bucket and the head."),
+    Clause("t5-both-ways", "Half of the buckets are for keys that come later."),
+    Clause("t5-last-bucket", "The farthest distances share the last bucket."),
+    Clause("alibi", "The bias is −m·|j − i − offset|, m by the query head."),
+    Clause(
+        "alibi-slopes", "Slopes that are not given are those of the published code."
+    ),
+    Clause("alibi-offset", "Query i stands at i + offset, key j at j, in ALiBi too."),
+    Clause("alibi-gradient", "Given slopes have a gradient."),
+    Clause("sink", "exp(sink) joins the denominator, as it is."),
+    Clause("sink-gradient", "A sink has a gradient."),
+    Clause(
+        "sink-empty-row", "A row of only its sink has output 0, and the sink as lse."
+    ),
+    Clause("additive", "The score is w·tanh(W q + U k), unscaled."),
+    Clause("additive-gradient", "W, U and w have gradients."),
+    Clause("cosine", "The score is the cosine, times the temperature."),
+    Clause("cosine-temperature", "The temperature is the head's own; 10 by default."),
+    Clause("cosine-eps", "A length below eps counts as eps."),
+    Clause("cosine-gradient", "The gradient passes the lengths, and the temperature."),
+)
+"""Of the operations that are attention but for one step."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attncheck import formulas, pairs
-from attncheck.case import Case
+from attncheck import floats, formulas, pairs
+from attncheck.case import GRADIENTS, Case
+from attncheck.operations import OPERATIONS, RETURNED
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +18,9 @@ class Expected:
     """What a case must give, in float64.
 
     A blocked key has no score and no logit, so `scores` and `logits` hold NaN there and
-    are comparable where `visible` only.  All else is comparable everywhere.
+    are comparable where `visible` only.  All else is comparable everywhere.  Of another
+    operation, what comes before the output is that of the plain attention which it is
+    reduced to.
     """
 
     visible: np.ndarray
@@ -42,6 +45,16 @@ class Expected:
     dk: np.ndarray | None = None
     dv: np.ndarray | None = None
     dbias: np.ndarray | None = None
+    dslopes: np.ndarray | None = None
+    """Those of the other operations' own inputs, from here on."""
+    dtable: np.ndarray | None = None
+    dkey_table: np.ndarray | None = None
+    dvalue_table: np.ndarray | None = None
+    dsinks: np.ndarray | None = None
+    dtemperature: np.ndarray | None = None
+    dw_q: np.ndarray | None = None
+    dw_k: np.ndarray | None = None
+    dw_s: np.ndarray | None = None
 
 
 def expected(case: Case) -> Expected:
@@ -52,6 +65,21 @@ def expected(case: Case) -> Expected:
     float64 case are computed in twice the precision, and rounded once.
     """
     with np.errstate(all="ignore"):
+        if case.op in OPERATIONS:
+            reduced = OPERATIONS[case.op].reduce(case, floats)
+            found = vars(unrefined(reduced.case))
+            given = {n: found[n] for n in RETURNED if found[n] is not None}
+            result = found | dict.fromkeys(GRADIENTS) | reduced.back(given)
+        else:
+            result = dict(vars(unrefined(case)))
+        if case.dtype == "F64":
+            result |= _refined(case, result)
+        return Expected(**result)
+
+
+def unrefined(case: Case) -> Expected:
+    """The results of plain or multi-head attention in float64, of every type."""
+    with np.errstate(all="ignore"):
         result = _forward(case)
         if case.op == "multi_head_attention":
             result["output"] = _merge(case, result["heads"])
@@ -59,8 +87,6 @@ def expected(case: Case) -> Expected:
             result["output"] = result["heads"]
             if {"d_out", "d_lse"} & set(case.inputs):
                 result |= _backward(case, result)
-        if case.dtype == "F64":
-            result |= _refined(case, result)
         return Expected(**result)
 
 

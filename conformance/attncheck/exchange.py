@@ -273,6 +273,7 @@ def _case_record(case: Case, file: str) -> dict[str, Any]:
         "compiled": case.compiled,
         "law": case.law,
         "twin": case.twin,
+        "settings": dict(case.settings),
         "sha256": case.sha256,
     }
 
@@ -300,6 +301,8 @@ def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
         compiled=record["compiled"],
         law=record["law"],
         twin=record["twin"],
+        op=record["op"],
+        settings=record.get("settings", {}),
     )
     check_inputs(case)
     if case.largest > LARGEST:
@@ -308,7 +311,7 @@ def _case(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Case:
     if case.sha256 != record["sha256"]:
         raise ValueError(f"case {case.id} was changed: its hash differs")
     for key, value in _case_record(case, record["file"]).items():
-        if record[key] != value:
+        if record.get(key, value) != value:
             raise ValueError(f"'{key}' must be {value}, not {shown(record[key])}")
     return case
 

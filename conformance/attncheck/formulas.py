@@ -5,6 +5,7 @@ this, and the definition in float64, are good enough (`attncheck.certify`).  No 
 shared with `attncheck.definition`, so that what is proven includes its meaning.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from attncheck.case import Case
+from attncheck.operations import OPERATIONS
 
 Array = Any
 """Numbers of some arithmetic: + − · / @ and abs, indices, reshape and swapaxes."""
@@ -42,6 +44,15 @@ class Arithmetic(Protocol):
     def tanh(self, x: Array, /) -> Array:
         """The hyperbolic tangent."""
 
+    def sqrt(self, x: Array, /) -> Array:
+        """The square root."""
+
+    def cos(self, x: Array, /) -> Array:
+        """The cosine."""
+
+    def sin(self, x: Array, /) -> Array:
+        """The sine."""
+
 
 def results(case: Case, numbers: Arithmetic) -> dict[str, Array]:
     """What `definition.expected` gives, by the same names and in the same shapes.
@@ -49,7 +60,16 @@ def results(case: Case, numbers: Arithmetic) -> dict[str, Array]:
     Not covered are visible infinities in arrays other than the bias and, but for the
     gradients, the values; and NaN in a key that some of its queries may not see.
     """
-    formulas = _Formulas(case, numbers)
+    if case.op in OPERATIONS:
+        reduced = OPERATIONS[case.op].reduce(case, numbers)
+        return reduced.back(_results(reduced.case, numbers, reduced.operands))
+    return _results(case, numbers, {})
+
+
+def _results(
+    case: Case, numbers: Arithmetic, operands: Mapping[str, Array]
+) -> dict[str, Array]:
+    formulas = _Formulas(case, numbers, operands)
     found = formulas.forward()
     if case.op == "multi_head_attention":
         found["output"] = formulas.merged(found["heads"])
@@ -67,6 +87,8 @@ class _Formulas:
 
     case: Case
     numbers: Arithmetic
+    operands: Mapping[str, Array]
+    """q, k, v and the bias at full size, where they are not what the case holds."""
 
     # ------------------------------------------------------------------ what is given
 
@@ -80,6 +102,13 @@ class _Formulas:
         """`b h r j`, float64."""
         return self._rows("bias", "j")
 
+    @property
+    def _finite_bias(self) -> Array:
+        """`b h r j`, 0 where it is infinite."""
+        exact = "bias" in self.operands
+        bias = self._stacked(self.operands["bias"]) if exact else self.bias
+        return self.numbers.where(np.isinf(self.bias), 0.0, bias)
+
     @cached_property
     def kept(self) -> Array:
         """`b h r j`: the factor that dropout puts on every weight."""
@@ -92,7 +121,7 @@ class _Formulas:
     def q(self) -> Array:
         """`b h r d`, 0 where no key is seen."""
         if self.case.op == "attention":
-            q = self.numbers.number(self._rows("q", "d"))
+            q = self._stacked(self._operand("q"))
         else:
             q = self._stacked(self._projected("x", "w_q", "b_q"))
         attends = np.any(self.seen, axis=-1, keepdims=True)
@@ -102,7 +131,7 @@ class _Formulas:
     def k(self) -> Array:
         """`b h j d`, 0 where no query sees it."""
         if self.case.op == "attention":
-            k = self.numbers.number(self._float64("k"))
+            k = self._operand("k")
         else:
             k = self._projected(self._context, "w_k", "b_k")
         return self.numbers.where(self._attended, k, 0.0)
@@ -111,8 +140,8 @@ class _Formulas:
     def v(self) -> Array:
         """`b h j e`, 0 where no query sees it, or where it is infinite."""
         if self.case.op == "attention":
-            v = self._float64("v")
-            v = self.numbers.number(np.where(np.isinf(v), 0.0, v))
+            v = self._operand("v")
+            v = self.numbers.where(np.isinf(self.numbers.nearest(v)), 0.0, v)
         else:
             v = self._projected(self._context, "w_v", "b_v")
         return self.numbers.where(self._attended, v, 0.0)
@@ -142,7 +171,7 @@ class _Formulas:
         capped = self.scaled
         if self.case.softcap is not None:
             capped = self.numbers.tanh(capped) * self.case.softcap
-        return capped + np.where(np.isinf(self.bias), 0.0, self.bias)
+        return capped + self._finite_bias
 
     @cached_property
     def live(self) -> np.ndarray:
@@ -310,6 +339,11 @@ class _Formulas:
         """`b h (g i) x -> b (h g) i x`."""
         b, n, i = (self.case.sizes[axis] for axis in "bni")
         return array.reshape(b, n, i, array.shape[-1])
+
+    def _operand(self, name: str) -> Array:
+        if name in self.operands:
+            return self.operands[name]
+        return self.numbers.number(self._float64(name))
 
     def _optional(self, name: str) -> np.ndarray:
         return self.case.inputs.get(name, np.zeros((1, 1))).astype(np.float64)

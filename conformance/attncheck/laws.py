@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncheck.budget import half_ulp, output_dtype
-from attncheck.case import AXES, Case
+from attncheck.case import Case
 from attncheck.definition import Expected, visible
 from attncheck.exchange import Result
 
@@ -191,7 +191,7 @@ def _indexed(case: Case, axis: str, index: np.ndarray) -> dict[str, np.ndarray]:
     """The inputs, of which those that vary along an axis are taken at `index`."""
     taken = dict(case.inputs)
     for name, array in case.inputs.items():
-        place = AXES[name].find(axis)
+        place = case.axes(name).find(axis)
         if place >= 0 and array.shape[place] == case.sizes[axis]:
             taken[name] = array.take(index, place)
     return taken
@@ -270,7 +270,7 @@ def _reordered(whole: Side, parts: Sequence[Side]) -> Iterator[Pair]:
     keys = whole.case.sizes["j"]
 
     def place(name: str, array: np.ndarray) -> np.ndarray:
-        axis = AXES[name].find("j")
+        axis = whole.case.axes(name).find("j")
         if axis < 0 or array.shape[axis] != keys:  # dbias may be broadcast
             return array
         return array.take(_order(keys), axis)

@@ -21,6 +21,10 @@ _LOW_BITS = 27
 _TERMS, _HALVINGS = 12, 4
 """Of exp's series: its argument is at most (ln 2)/2 · 2⁻⁴, so 2⁻¹⁰⁰ is left out."""
 
+_LAST = 28
+"""Of the series of sine and cosine: with an argument of at most π/4, 2⁻¹¹⁰ is left out."""
+
+_HALF_PI = "0x1.921fb54442d18p+0", "0x1.1a62633145c07p-54"
 _LN_2 = "0x1.62e42fefa39efp-1", "0x1.abc9e3b39803fp-56"
 
 
@@ -136,6 +140,37 @@ def tanh(x: Pair) -> Pair:
     power, grown = _exponential(abs(x) * -2.0)
     shrunk = where(power == 0, grown, exp(abs(x) * -2.0) - 1.0)
     return shrunk / (shrunk + 2.0) * np.where(x.hi < 0, 1.0, -1.0)
+
+
+def sqrt(x: Pair) -> Pair:
+    """√x for x ≥ 0: one step of Newton's method."""
+    start = number(np.sqrt(x.hi))
+    return where(x.hi > 0, start + (x - start * start) / (start * 2.0), 0.0)
+
+
+def cos(x: Pair) -> Pair:
+    """The cosine, for |x| well below 2⁵³."""
+    return _turned(x, 1)
+
+
+def sin(x: Pair) -> Pair:
+    """The sine, likewise."""
+    return _turned(x, 0)
+
+
+def _turned(x: Pair, quarters: int) -> Pair:
+    """sin(x + quarters · π/2), from the series of the one or the other near 0."""
+    half_pi = Pair(*(np.array(float.fromhex(part)) for part in _HALF_PI))
+    turns = np.rint(x.hi / half_pi.hi)
+    rest = x - half_pi * turns
+    square = -(rest * rest)
+    sine, cosine = number(1.0), number(1.0)
+    for n in range(_LAST, 0, -2):
+        sine = sine * square / (n * (n + 1.0)) + 1.0
+        cosine = cosine * square / (n * (n - 1.0)) + 1.0
+    quadrant = (turns + quarters) % 4
+    found = where(quadrant % 2 == 0, sine * rest, cosine)
+    return found * np.where(quadrant < 2, 1.0, -1.0)
 
 
 def _exponential(x: Pair) -> tuple[np.ndarray, Pair]:

@@ -7,12 +7,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from attncheck.case import DTYPES, INPUTS, RESULTS
+from attncheck.case import DTYPES, INPUTS, REQUIRED, RESULTS
 from attncheck.lines import shown
+from attncheck.operations import SETTINGS
 
 CASE_SCHEMA = "attncheck-case/1"
 RESULT_SCHEMA = "attncheck-result/1"
 STATUSES = ("done", "refused", "not applicable", "error", "crash", "timeout")
+
+_AXES = "bnhgijdecmra"
+"""The letters of all axes that an array can have."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -88,7 +92,7 @@ def _is_strides(x: Any) -> bool:
 def _is_sizes(x: Any) -> bool:
     return (
         isinstance(x, dict)
-        and set("bnhgijde") <= x.keys() <= set("bnhgijdecm")
+        and set("bnhgijde") <= x.keys() <= set(_AXES)
         and all(_is_integer(n) and n >= 0 for n in x.values())
     )
 
@@ -103,6 +107,12 @@ def _is_predicate(x: Any) -> bool:
         and isinstance(window, list)
         and len(window) == 2
         and all(side is None or (_is_integer(side) and side >= 0) for side in window)
+    )
+
+
+def _is_settings(x: Any) -> bool:
+    return isinstance(x, dict) and all(
+        name in SETTINGS and SETTINGS[name].is_right(value) for name, value in x.items()
     )
 
 
@@ -132,10 +142,7 @@ _LABEL = Key(_is_label, "text without control characters")
 CASE: Mapping[str, Key] = {
     "schema": Key(lambda x: x == CASE_SCHEMA, CASE_SCHEMA),
     "id": Key(_is_name, "text without control characters, not empty"),
-    "op": Key(
-        lambda x: x in ("attention", "multi_head_attention"),
-        "attention or multi_head_attention",
-    ),
+    "op": Key(lambda x: _is_text(x) and x in REQUIRED, f"one of {', '.join(REQUIRED)}"),
     "clauses": Key(_is_list_of(_is_label), "a list of texts"),
     "why": _LABEL,
     "dtype": _DTYPE,
@@ -154,6 +161,9 @@ CASE: Mapping[str, Key] = {
         lambda x: _is_number(x) and 0 <= x < 1, "a number from 0 to below 1"
     ),
     "predicate": Key(_is_predicate, "an object of causal_offset and window, or empty"),
+    "settings": Key(
+        _is_settings, "an object of an operation's own options", required=False
+    ),
     "wants": Key(
         lambda x: _is_set_of(RESULTS)(x) and x != [],
         f"a list, without repetition, of some of {', '.join(RESULTS)}",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attncheck.case import AXES, FORWARD, Case
+from attncheck.case import FORWARD, Case
 from attncheck.explain import Evidence
 from attncheck.verdict import Finding, Run, Verdict
 
@@ -114,7 +114,7 @@ def _slices(case: Case, worst: Mapping[str, int]) -> Iterator[Case]:
         _first(sizes["g"], (2,), g)[:2],
         _first(sizes["i"], (1, 2, 4), 0 if is_self else worst.get("i", 0)),
         [range(0)] if is_self else _first(sizes["j"], KEYS),
-        _first(sizes["d"], WIDTHS),
+        [range(sizes["d"])] if case.settings else _first(sizes["d"], WIDTHS),
     )
     for number, (h_, g_, i, j, d) in enumerate(choices):
         heads = [head * sizes["g"] + place for head in h_ for place in g_]
@@ -135,8 +135,8 @@ def _cut(case: Case, places: Places, id: str) -> Case:
     """The case with only these places of its axes."""
     inputs = {}
     for name, array in case.inputs.items():
-        for axis, letter in enumerate(AXES[name]):
-            if array.shape[axis] > 1:
+        for axis, letter in enumerate(case.axes(name)):
+            if array.shape[axis] > 1 and letter in places:
                 array = array.take(list(places[letter]), axis)
         inputs[name] = array
     # A slice of a larger array in memory is no longer one of its own.
@@ -144,8 +144,18 @@ def _cut(case: Case, places: Places, id: str) -> Case:
         name: " ".join(word for word in order.split() if not word.isdigit())
         for name, order in case.strides.items()
     }
-    predicate = _shifted(case.predicate, places["i"][0])
-    return replace(case, id=id, inputs=inputs, strides=strides, predicate=predicate)
+    settings = {
+        name: [x[at] for at in places["b"]] if isinstance(x, list) else x
+        for name, x in case.settings.items()
+    }
+    return replace(
+        case,
+        id=id,
+        inputs=inputs,
+        strides=strides,
+        predicate=_shifted(case.predicate, places["i"][0]),
+        settings=settings,
+    )
 
 
 def _shifted(predicate: Mapping[str, Any], first: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncheck import frameworks
 from attncheck.case import RESULTS, Case
+from attncheck.operations import OPERATIONS
 from attncheck.suggest import no_such
 from attnref.spec import SPEC, Conventions
 
@@ -50,6 +51,12 @@ class Subject:
     multi_head: Callable | None = None
     """`multi_head(params, x, context=None, **options)` → output `b i c`, where params
     is a dict of `w_q` … `b_o`."""
+    operations: Mapping[str, Callable] = field(default_factory=dict)
+    """A key of `attncheck.operations.OPERATIONS` → `call(**inputs, **options)` → its
+    output and log-sum-exp.  Inputs that are q, k, v and its own; all else is options."""
+    operation_grads: Mapping[str, Callable] = field(default_factory=dict)
+    """Likewise → `grad(d_out, **inputs, d_lse=None, **options)` → a dict of the
+    gradients by the names of the inputs; without it they come from autodiff."""
     conventions: Conventions = SPEC
     profile: str = DEFAULT_PROFILE
     """The precision profile that it claims: a key of `attncheck.budget.PROFILES`."""
@@ -61,6 +68,8 @@ class Subject:
             raise SubjectError(no_such("framework", self.framework, frameworks.NAMES))
         _check_names("accepts", self.accepts, KEYWORDS)
         _check_names("returns", self.returns, RESULTS)
+        for name in ("operations", "operation_grads"):
+            _check_names(name, getattr(self, name), tuple(OPERATIONS))
 
     def describe(self) -> dict[str, Any]:
         """What a result says about who made it.
@@ -91,6 +100,8 @@ class Subject:
 
     def options(self, case: Case) -> dict[str, Any]:
         """The keyword arguments of its call for the case."""
+        if case.op in OPERATIONS:
+            return options(case) | dict(case.settings)
         return self.library.options(case) if self.library else options(case)
 
 
@@ -98,6 +109,8 @@ def lacking(subject: Subject, case: Case) -> str | None:
     """Why the case is not applicable to the subject, or None where it is."""
     if case.op == "multi_head_attention" and subject.multi_head is None:
         return "has no multi-head attention"
+    if case.op in OPERATIONS and case.op not in subject.operations:
+        return f"has no {OPERATIONS[case.op].title}"
     if case.compiled and (why := frameworks.adapter(subject.framework).no_compiler()):
         return why
     if case.op == "attention":

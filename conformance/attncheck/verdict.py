@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncheck.budget import Pooled, half_ulp, interval, output_dtype
-from attncheck.case import AXES, INTERMEDIATES, RESULTS, Case
+from attncheck.case import INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.laws import Holding
@@ -256,7 +256,7 @@ def compare(
             "fail",
             np.inf,
             message=f"is {got.dtype} {got.shape}, must be {dtype} {want.shape}"
-            + _moved(name, got.shape, want.shape),
+            + _moved(case.axes(name), got.shape, want.shape),
         )
     legal, shares = elements(got, want, bound, dtype, where)
     if not shares.size:
@@ -290,14 +290,8 @@ def elements(
     return legal, np.where(legal, used, np.maximum(used, np.nextafter(1, 2)))
 
 
-def _axes(name: str, ndim: int) -> str:
-    """The letters of a result's axes; the output of a multi-head case has three."""
-    return "bic" if name == "output" and ndim == 3 else AXES[name]
-
-
-def _moved(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> str:
+def _moved(axes: str, got: tuple[int, ...], want: tuple[int, ...]) -> str:
     """`: its axes are b i n e, must be b n i e`; nothing where no sizes say so."""
-    axes = _axes(name, len(want))
     if got == want or sorted(got) != sorted(want) or len({*want}) < len(want):
         return ""
     theirs = " ".join(axes[want.index(size)] for size in got)
@@ -321,7 +315,7 @@ def _element(
     want: np.ndarray,
     dtype: np.dtype,
 ) -> Worst:
-    axes = _axes(name, got.ndim)
+    axes = case.axes(name)
     with np.errstate(all="ignore"):
         ulp = 2 * half_ulp(np.abs(want[place]), dtype)
         ulps = float(np.abs(got[place] - want[place]) / ulp)

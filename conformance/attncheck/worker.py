@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from attncheck import frameworks
 from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
 from attncheck.exchange import MODEL, Result, read_cases, write_arrays, write_result
+from attncheck.operations import OPERATIONS
 from attncheck.serving import Answer, serve
 from attncheck.sources import digest
 from attncheck.subject import Subject, lacking
@@ -171,12 +172,12 @@ def _compute(
     if case.op == "multi_head_attention":
         results = _multi_head(subject, inputs, keywords)
     else:
-        results = _forward(subject, inputs, keywords)
+        results = _forward(subject, case.op, _arguments(inputs), keywords)
     with _reading_results():
         _check_arrays(results, inputs, subject.framework, framework)
         _check_owned(results, inputs, framework)
     if set(case.wants) & set(GRADIENTS) and "d_out" in inputs:
-        gradients = _gradients(subject, inputs, keywords, framework)
+        gradients = _gradients(subject, case.op, inputs, keywords, framework)
         with _reading_results():
             _check_arrays(gradients, inputs, subject.framework, framework)
         results |= gradients
@@ -240,33 +241,51 @@ def _multi_head(subject: Subject, inputs: dict, keywords: dict) -> dict[str, Any
     return {"output": subject.multi_head(params, inputs["x"], context, **keywords)}
 
 
-def _forward(subject: Subject, inputs: dict, keywords: dict) -> dict[str, Any]:
-    returned = subject.call(inputs["q"], inputs["k"], inputs["v"], **keywords)
-    if len(subject.returns) == 1 and not isinstance(returned, tuple):
+def _arguments(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that are no options, and no gradients that come in."""
+    others = ("mask", "bias", "dropout_keep", "d_out", "d_lse")
+    return {name: array for name, array in inputs.items() if name not in others}
+
+
+def _forward(
+    subject: Subject, op: str, arrays: Mapping[str, Any], keywords: dict
+) -> dict[str, Any]:
+    if op in OPERATIONS:
+        names: tuple[str, ...] = ("output", "lse")
+        returned = subject.operations[op](**arrays, **keywords)
+    else:
+        names = subject.returns
+        returned = subject.call(arrays["q"], arrays["k"], arrays["v"], **keywords)
+    if len(names) == 1 and not isinstance(returned, tuple):
         returned = (returned,)
-    if not isinstance(returned, tuple) or len(returned) != len(subject.returns):
+    if not isinstance(returned, tuple) or len(returned) != len(names):
         what = f"{len(returned)} values" if isinstance(returned, tuple) else "no tuple"
-        declared = ", ".join(subject.returns)
+        declared = ", ".join(names)
         raise TypeError(
             f"returned {what}, but declares {declared}: return that, "
             "or declare an `attncheck.Subject` with what it `returns`"
         )
-    return dict(zip(subject.returns, returned, strict=True))
+    return dict(zip(names, returned, strict=True))
 
 
 def _gradients(
-    subject: Subject, inputs: dict, keywords: dict, framework: ModuleType
+    subject: Subject, op: str, inputs: dict, keywords: dict, framework: ModuleType
 ) -> dict[str, Any]:
-    """dq, dk, dv, dbias by the subject's own gradient, or by autodiff, or none."""
-    names = [name for name in ("q", "k", "v", "bias") if name in inputs]
+    """The gradients by the subject's own, or by autodiff, or none."""
+    names = [name[1:] for name in GRADIENTS if name[1:] in inputs]
     arguments = [inputs[name] for name in names]
     d_out, d_lse = inputs["d_out"], inputs.get("d_lse")
-    if subject.grad is not None:
+    if op in subject.operation_grads:
+        arrays = _arguments(inputs)
+        grad = subject.operation_grads[op]
+        by_name = grad(d_out, **arrays, d_lse=d_lse, **keywords)
+        found = tuple(by_name.get(name) for name in names)
+    elif subject.grad is not None and op == "attention":
         found = subject.grad(d_out, *arguments[:3], d_lse=d_lse, **keywords)
         if not isinstance(found, tuple) or len(found) < len(names):
             must = ", ".join(f"d{name}" for name in names)
             raise TypeError(f"`grad` must return a tuple of {must}")
-    elif not _has_autodiff(subject, framework, d_lse):
+    elif not _has_autodiff(subject, op, framework, d_lse):
         return {}
     else:
         wanted = ("output",) if d_lse is None else ("output", "lse")
@@ -274,8 +293,8 @@ def _gradients(
 
         def call(*arguments: Any) -> tuple:
             given = dict(zip(names, arguments, strict=True))
-            bias = {"bias": given["bias"]} if "bias" in given else {}
-            results = _forward(subject, given, keywords | bias)
+            bias = {"bias": given.pop("bias")} if "bias" in given else {}
+            results = _forward(subject, op, given, keywords | bias)
             return tuple(results[name] for name in wanted)
 
         found = framework.vjp(call, arguments, cotangents)
@@ -283,9 +302,9 @@ def _gradients(
     return {f"d{name}": array for name, array in named if array is not None}
 
 
-def _has_autodiff(subject: Subject, framework: ModuleType, d_lse: Any) -> bool:
+def _has_autodiff(subject: Subject, op: str, framework: ModuleType, d_lse: Any) -> bool:
     """Whether autodiff can be asked for the gradients of what the subject returns."""
-    returns_lse = "lse" in subject.returns
+    returns_lse = op in OPERATIONS or "lse" in subject.returns
     has_vjp = framework.vjp is not None and subject.differentiable
     return has_vjp and (d_lse is None or returns_lse)
 

@@ -112,7 +112,9 @@ def _dp_error(problem: Problem, back: Backward) -> np.ndarray:
         gamma(width, unit.sum), unit.operand, unit.operand, problem.dropout
     )
     sums = d_out.sum(axis=-1)[..., :, None] + v.sum(axis=-1)[..., None, :]
-    error = d_out @ transposed(v) * relative + unit.tiny * (2 * width + 1 + sums)
+    v_error = problem.operand_errors[2]
+    error = d_out @ transposed(v + v_error) * relative + d_out @ transposed(v_error)
+    error = error + unit.tiny * (2 * width + 1 + sums)
     error = error * problem.kept + unit.tiny
     times = 1 + problem.drops
     storing = compound(*[unit.dp] * times)
@@ -192,9 +194,11 @@ def _dq_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     summing = compound(gamma(keys, unit.sum), gamma(6, unit.a))
     spread = slack.dx + summing * worst
     spread = problem.scale * spread + _small_dx(problem)
-    common = problem.scale * slack.mean * np.abs(p @ problem.k)
+    k, k_error = np.abs(problem.k), problem.operand_errors[1]
+    common = slack.mean * (np.abs(p @ problem.k) + p @ k_error)
+    common = problem.scale * (common + _dx(problem, back) @ k_error)
     flushed = problem.scale * unit.tiny * worst.sum(axis=-1, keepdims=True)
-    error = spread @ np.abs(problem.k) + common + flushed
+    error = spread @ (k + k_error) + common + flushed
     error = error + (1 + problem.scale) * problem.floor(keys)
     return np.where(problem.live.any(axis=-1, keepdims=True), error, 0.0)
 
@@ -209,7 +213,9 @@ def _dk_error(problem: Problem, back: Backward, slack: Slack) -> np.ndarray:
     )
     spread = slack.dx + p * slack.mean + summing * worst
     spread = problem.scale * spread + _small_dx(problem)
-    error = transposed(spread) @ np.abs(problem.q)
+    q_error = problem.operand_errors[0]
+    error = transposed(spread) @ (np.abs(problem.q) + q_error)
+    error = error + problem.scale * transposed(_dx(problem, back)) @ q_error
     flushed = problem.scale * unit.tiny * worst.sum(axis=-2)[..., None]
     underflow = (1 + problem.scale) * problem.floor(sizes["i"])
     return _over_group(problem, error + flushed + underflow)

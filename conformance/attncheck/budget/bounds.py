@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attncheck.budget.backward import Backward, backward_values, gradient_bounds
+from attncheck.budget.bounded import Bounded, Bounds
 from attncheck.budget.forward import (
     Forward,
     forward_bounds,
@@ -23,7 +24,8 @@ from attncheck.budget.quadrature import (
 from attncheck.budget.randomness import deviations_allowed, why_dependent
 from attncheck.budget.rounding import half_ulp
 from attncheck.case import DTYPES, INTERMEDIATES, RESULTS, Case
-from attncheck.definition import Expected
+from attncheck.definition import Expected, unrefined
+from attncheck.operations import OPERATIONS, RETURNED
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ def derive(
 
 def assemble(problem: Problem, dependent: str | None) -> Budget:
     """The budget of a problem, when it is known whether roundings are independent."""
+    if problem.case.op in OPERATIONS:
+        with np.errstate(all="ignore"):
+            return Budget(_of_operation(problem), dependent, {}, {})
     linear: dict[str, np.ndarray] = {}
     deviation: dict[str, np.ndarray] = {}
     with np.errstate(all="ignore"):
@@ -91,6 +96,42 @@ def assemble(problem: Problem, dependent: str | None) -> Budget:
                 for name, bound in bounds.items()
             }
     return Budget(bounds, dependent, linear, deviation)
+
+
+def _of_operation(problem: Problem) -> dict[str, np.ndarray]:
+    """The bounds of an operation: those of the plain attention that it reduces to.
+
+    The errors of its operands come with them, and the results are taken back.
+    """
+    case, numbers = problem.case, Bounds(problem.unit)
+    reduced = OPERATIONS[case.op].reduce(case, numbers)
+    plain = unrefined(reduced.case)
+    errors = {name: _error(x) for name, x in reduced.operands.items()}
+    bounds, _ = _deterministic(
+        replace(problem, case=reduced.case, expected=plain, errors=errors)
+    )
+    found = {
+        name: _stored(Bounded(getattr(plain, name), bounds[name], problem.unit))
+        for name in RETURNED
+        if name in bounds
+    }
+    return {
+        name: np.nan_to_num(one.error, nan=np.inf, posinf=np.inf)
+        for name, one in reduced.back(found).items()
+    }
+
+
+def _error(operand: Bounded) -> np.ndarray:
+    """The bound of an operand's error; 0 where it is no number, as the operand is."""
+    return np.where(np.isfinite(operand.value), operand.error, 0.0)
+
+
+def _stored(result: Bounded) -> Bounded:
+    """A result of plain attention as unfused code keeps it before it goes on."""
+    unit, reach = result.unit, result.reach
+    finite = (reach > 0) & np.isfinite(reach)
+    stored = np.where(finite, unit.s * reach + unit.small("s"), 0.0)
+    return replace(result, error=result.error + stored)
 
 
 def _around_rounded(found: Budget, expected: Expected) -> Budget:

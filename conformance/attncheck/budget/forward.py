@@ -91,7 +91,7 @@ def _product_error(
     """Error of scale · q·k, the scale put on q, on k, on both or on the product."""
     unit, width = problem.unit, problem.case.sizes["d"]
     q, k = np.abs(problem.q), np.abs(problem.k)
-    q_error, k_error, _ = problem.projection_errors
+    q_error, k_error, _ = problem.operand_errors
     relative = compound(
         gamma(width, unit.dot),
         gamma(scalings, unit.a),
@@ -137,8 +137,10 @@ def _bias_error(problem: Problem, error: np.ndarray) -> np.ndarray:
     unit, logits = problem.unit, np.abs(problem.logits)
     bias = problem.case.inputs["bias"].astype(np.float64)
     bias = np.where(problem.scored, np.abs(bias), 0.0)
+    given = problem.errors.get("bias", np.zeros(1))
+    bias = bias + given
     # log2(e), folded into the scale, has to be put on the bias as well.
-    error = error + 2 * unit.a * (logits + 2 * bias)
+    error = error + given + 2 * unit.a * (logits + 2 * bias)
     relative = compound(unit.a, unit.s)
     return error * (1 + relative) + relative * logits + unit.tiny * (1 + bias)
 
@@ -212,7 +214,7 @@ def _heads_error(problem: Problem, weights: Weights) -> np.ndarray:
     kernels), so their errors are not allowed to cancel.
     """
     unit, keys = problem.unit, problem.case.sizes["j"]
-    v, v_error = np.abs(problem.v), problem.projection_errors[2]
+    v, v_error = np.abs(problem.v), problem.operand_errors[2]
     out = np.abs(finite(problem.expected.heads))
     carried = compound(
         unit.p,

@@ -1,6 +1,7 @@
 """The exact values that a case's bounds are made of."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +31,8 @@ class Problem:
     queries: int | None = None
     """Queries of the whole call, where the case is a block of them; None: all its
     own."""
+    errors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Bounds of the errors that operands come with, in the shapes of the inputs."""
 
     @cached_property
     def scored(self) -> np.ndarray:
@@ -62,10 +65,15 @@ class Problem:
         return self._operands[2]
 
     @cached_property
-    def projection_errors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def operand_errors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Bounds of the errors of q, k and v; 0 where they are inputs."""
         if self.case.op == "attention":
-            return np.zeros_like(self.q), np.zeros_like(self.k), np.zeros_like(self.v)
+            given = self.errors
+            return (
+                given.get("q", np.zeros_like(self.q)),
+                self.per_head(given["k"]) if "k" in given else np.zeros_like(self.k),
+                self.per_head(given["v"]) if "v" in given else np.zeros_like(self.v),
+            )
         arrays = self.case.inputs
         context = arrays.get("context", arrays["x"])
         return (
@@ -78,7 +86,7 @@ class Problem:
     def projection_deviations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Likewise, of independent roundings of their sums."""
         if self.case.op == "attention":
-            return self.projection_errors
+            return np.zeros_like(self.q), np.zeros_like(self.k), np.zeros_like(self.v)
         arrays = self.case.inputs
         context = arrays.get("context", arrays["x"])
         return (

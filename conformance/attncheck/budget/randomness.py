@@ -15,6 +15,7 @@ from attncheck.budget.problem import Problem, finite
 from attncheck.budget.rounding import unit_roundoff
 from attncheck.case import DTYPES
 from attncheck.definition import operands
+from attncheck.operations import OPERATIONS
 
 CHANCE = 1e-6
 """Of a false alarm in a run, if the model is true."""
@@ -47,6 +48,8 @@ def deviations_allowed(entries: int = ENTRIES, chance: float = CHANCE) -> float:
 
 def why_dependent(problem: Problem) -> str | None:
     """Why the roundings of a case are not independent of each other, or None."""
+    if problem.case.op in OPERATIONS:
+        return "the errors of operands are not followed one by one"
     return (
         _by_profile(problem)
         or _by_values(problem)

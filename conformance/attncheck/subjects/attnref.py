@@ -5,6 +5,7 @@ from importlib import import_module
 from types import ModuleType
 
 from attncheck import frameworks
+from attncheck.operations import OPERATIONS
 from attncheck.subject import KEYWORDS, Subject
 
 BLOCK = 4
@@ -45,6 +46,9 @@ def subject_of(room: ModuleType, framework: str) -> Subject:
             room.MultiHeadParams(**params), x, context, **options
         )
 
+    variants = getattr(room, "variants", None)
+    operations = {n: getattr(variants, n) for n in OPERATIONS if hasattr(variants, n)}
+    gradients = {n: getattr(variants, f"{n}_vjp", None) for n in operations}
     return Subject(
         call=room.attention_steps,
         framework=framework,
@@ -53,5 +57,7 @@ def subject_of(room: ModuleType, framework: str) -> Subject:
         returns=room.Steps._fields,
         grad=room.attention_vjp,
         multi_head=multi_head,
+        operations=operations,
+        operation_grads={n: grad for n, grad in gradients.items() if grad},
         profile="strict",
     )

@@ -8,7 +8,18 @@ from collections.abc import Iterator, Sequence
 
 from attncheck import laws
 from attncheck.case import DTYPES, Case
-from attncheck.suite import axiom, masks, memory, multihead, scores, sizes, softmax
+from attncheck.suite import (
+    axiom,
+    masks,
+    memory,
+    multihead,
+    relative,
+    rotary,
+    scores,
+    sizes,
+    softmax,
+    unlike,
+)
 from attncheck.suite.build import build
 from attncheck.suite.recipe import Recipe
 from attncheck.suite.shapes import (
@@ -29,6 +40,14 @@ RECIPES: tuple[Recipe, ...] = (
     *memory.RECIPES,
     *sizes.RECIPES,
 )
+"""Of attention and of multi-head attention."""
+
+OPERATION_RECIPES: tuple[Recipe, ...] = (
+    *rotary.RECIPES,
+    *relative.RECIPES,
+    *unlike.RECIPES,
+)
+"""Of the other operations."""
 
 SETS = ("smoke", "full")
 
@@ -37,7 +56,7 @@ SEEDS = (1, 2)
 
 
 def cases(set_name: str = "smoke", dtypes: Sequence[str] = tuple(DTYPES)) -> list[Case]:
-    """The cases of a set in the given storage types, with stable, unique ids.
+    """The cases of attention and multi-head attention, with stable, unique ids.
 
     An id is `recipe/dtype`, or `recipe@variant/dtype` in the full set; what a law
     derives from a case has `law-name/` before it.  The same id but for the dtype has
@@ -46,19 +65,36 @@ def cases(set_name: str = "smoke", dtypes: Sequence[str] = tuple(DTYPES)) -> lis
     Raises:
         ValueError: an unknown set or storage type.
     """
+    _check(set_name, dtypes)
+    is_full = set_name == "full"
+    smoke = _smoke(RECIPES, dtypes)
+    related = laws.derived(smoke, everywhere=is_full)
+    return [*smoke, *related, *(_only_full(RECIPES, dtypes) if is_full else ())]
+
+
+def operation_cases(
+    set_name: str = "smoke", dtypes: Sequence[str] = tuple(DTYPES)
+) -> list[Case]:
+    """The cases of all other operations, likewise."""
+    _check(set_name, dtypes)
+    more = _only_full(OPERATION_RECIPES, dtypes) if set_name == "full" else ()
+    return [*_smoke(OPERATION_RECIPES, dtypes), *more]
+
+
+def _check(set_name: str, dtypes: Sequence[str]) -> None:
     if set_name not in SETS:
         raise ValueError(f"no set {set_name!r}; there are {', '.join(SETS)}")
     if unknown := set(dtypes) - set(DTYPES):
         raise ValueError(f"no storage type {unknown}; there are {', '.join(DTYPES)}")
-    is_full = set_name == "full"
-    smoke = [c for recipe in RECIPES if recipe.smoke for c in build(recipe, dtypes)]
-    related = laws.derived(smoke, everywhere=is_full)
-    return [*smoke, *related, *(_only_full(dtypes) if is_full else ())]
 
 
-def _only_full(dtypes: Sequence[str]) -> Iterator[Case]:
+def _smoke(recipes: Sequence[Recipe], dtypes: Sequence[str]) -> list[Case]:
+    return [case for one in recipes if one.smoke for case in build(one, dtypes)]
+
+
+def _only_full(recipes: Sequence[Recipe], dtypes: Sequence[str]) -> Iterator[Case]:
     """What the full set has beside the smoke set."""
-    for recipe in RECIPES:
+    for recipe in recipes:
         if not recipe.smoke:
             yield from build(recipe, dtypes)
         for variant in variants(recipe):
@@ -83,7 +119,8 @@ def variants(recipe: Recipe) -> Iterator[dict]:
     model = {"c": recipe.shape.c, "m": recipe.shape.m}
     shapes = {"coincidence": COINCIDENCE}
     if not recipe.is_self_attention:
-        shapes["tall"] = TALL
+        # Of another operation's, the pairs of components have to come out even.
+        shapes["tall"] = TALL._replace(d=12) if recipe.op else TALL
     for length in LENGTHS:
         square = recipe.is_self_attention
         shapes[f"j{length}"] = of_length(length, square=square)

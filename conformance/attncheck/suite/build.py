@@ -6,8 +6,9 @@ from functools import reduce
 import ml_dtypes
 import numpy as np
 
-from attncheck.case import AXES, DTYPES, FORWARD, Case
-from attncheck.clauses import CLAUSES
+from attncheck.case import AXES, DTYPES, FORWARD, GRADIENTS, Case
+from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
+from attncheck.operations import OPERATIONS
 from attncheck.suite.recipe import Arrays, Predicate, Recipe, Sizes
 from attncheck.suite.shapes import Shape
 from attncheck.suite.values import Source, normal, source, uniform
@@ -16,7 +17,7 @@ from attnref.spec import Mask, causal, window
 VISIBLE = 0.6
 """How much of a random mask is True."""
 
-_DTYPES_OF = {clause.name: clause.dtypes for clause in CLAUSES}
+_DTYPES_OF = {clause.name: clause.dtypes for clause in (*CLAUSES, *OPERATION_CLAUSES)}
 
 
 def build(
@@ -36,7 +37,7 @@ def build(
         seed: another one draws other numbers.
         tag: tells the case from others of the recipe; part of its id.
     """
-    sizes = (shape or recipe.shape).sizes
+    sizes = (shape or recipe.shape).sizes | dict(recipe.own_sizes)
     numbers = draw(recipe, sizes, seed)
     name = f"{recipe.name}@{tag}" if tag else recipe.name
     return [_case(recipe, name, dtype, numbers, sizes) for dtype in dtypes]
@@ -51,8 +52,9 @@ def draw(recipe: Recipe, sizes: Sizes, seed: int) -> Arrays:
     def drawn(name, shape):
         return recipe.draw.get(name, normal)(bits(name), shape)
 
+    own = OPERATIONS[recipe.op].axes if recipe.op else {}
     arrays = {
-        name: drawn(name, tuple(sizes[axis] for axis in AXES[name]))
+        name: drawn(name, tuple(sizes[axis] for axis in own.get(name) or AXES[name]))
         for name in recipe.arrays
     }
     if recipe.bias is not None:
@@ -80,14 +82,17 @@ def _case(recipe: Recipe, name: str, dtype: str, numbers: Arrays, sizes: Sizes) 
         predicate=_predicate_words(recipe, sizes),
         wants=recipe.wants or _all_that_applies(recipe),
         strides=recipe.strides,
+        op=recipe.op,
+        settings=recipe.settings,
     )
 
 
 def _all_that_applies(recipe: Recipe) -> tuple[str, ...]:
     if recipe.is_multi_head:
         return ("output",)
-    gradients = ("dq", "dk", "dv") + ("dbias",) * (recipe.bias is not None)
-    return FORWARD + gradients
+    given = {*recipe.arrays, *(["bias"] if recipe.bias is not None else [])}
+    gradients = tuple(name for name in GRADIENTS if name[1:] in given)
+    return (("output", "lse") if recipe.op else FORWARD) + gradients
 
 
 def _stored(recipe: Recipe, name: str, array: np.ndarray, dtype: str) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +56,12 @@ class Recipe:
     """False where the shape is what the case is about."""
     smoke: bool = True
     """False where it is enough that the full set has the case."""
+    op: str = ""
+    """The operation, where the arrays do not say it."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The operation's own options."""
+    own_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Axis letter → size, of axes that only the operation's own inputs have."""
 
     @property
     def is_multi_head(self) -> bool:

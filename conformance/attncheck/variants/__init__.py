@@ -18,10 +18,12 @@ from attncheck.variants import (
     gradients,
     heads,
     masks,
+    positions,
     precision,
     readings,
     scores,
     softmax,
+    unlike,
 )
 from attncheck.variants.model import Model, rounded
 
@@ -100,6 +102,10 @@ VARIANTS: tuple[Variant, ...] = tuple(
 """Formulas before precision; in a module, the more usual mistakes come first."""
 
 
+OPERATION_VARIANTS: tuple[Variant, ...] = (*_of(positions), *_of(unlike))
+"""Of the operations that are attention but for one step."""
+
+
 def _is_part(model: type[Model], other: type[Model]) -> bool:
     """Whether the other does what the model does, and more."""
     return model is not other and issubclass(other, model)
@@ -122,6 +128,7 @@ CONVERTERS: tuple[Variant, ...] = tuple(_of(converters))
 
 CANDIDATES: tuple[Variant, ...] = (
     *VARIANTS,
+    *OPERATION_VARIANTS,
     *CONVERTERS,
     *(
         reading
@@ -132,4 +139,4 @@ CANDIDATES: tuple[Variant, ...] = (
 )
 """What may explain a failure."""
 
-BY_NAME = {variant.name: variant for variant in VARIANTS}
+BY_NAME = {variant.name: variant for variant in VARIANTS + OPERATION_VARIANTS}

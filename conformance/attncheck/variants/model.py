@@ -32,6 +32,8 @@ class Model:
     """The field of `Conventions` that the variant changes, and to what."""
     rounds: ClassVar[bool] = False
     """Whether it is the precision that differs, not the formula."""
+    op: ClassVar[str] = ""
+    """The only operation in which it makes a difference, if it is one of the others."""
 
     def __init__(self, case: Case, *, stores: bool = False) -> None:
         """`stores`: round weights and d_logits to storage before their products, as
@@ -43,17 +45,35 @@ class Model:
         reference: str = "",
         convention: tuple[str, Any] | None = None,
         rounds: bool = False,
+        op: str = "",
     ) -> None:
         cls.reference, cls.convention, cls.rounds = reference, convention, rounds
+        cls.op = op
 
     def results(self) -> Arrays:
-        """Everything that the case could want, in float64."""
+        """Everything that the case could want, in float64.
+
+        Of operations beside attention, the forward results alone.
+        """
         if self.case.op == "multi_head_attention":
             forward = self.forward(*self.projected())
             return forward | {"output": self.merged(forward["output"])}
-        operands = self.input("q"), self.spread("k"), self.spread("v")
+        operands = self.operands()
         forward = self.forward(*operands)
+        if self.case.op != "attention":
+            return forward
         return forward | self.backward(*operands, forward)
+
+    def operands(self) -> tuple[Array, Array, Array]:
+        """q, k and v, as the scores and the output take them."""
+        q, k, v = self.input("q"), self.spread("k"), self.spread("v")
+        if self.case.op == "rotary_attention":
+            q = self.turned(q, self.query_places())
+            k = self.turned(k, self.key_places())
+        if self.case.op == "cosine_attention":
+            q = self.unit_query(q) * self.temperature()[:, None, None]
+            k = self.unit_key(k)
+        return q, k, v
 
     # ------------------------------------------------------------------- the inputs
 
@@ -152,6 +172,181 @@ class Model:
         """`b n i e` → `b i (n e)`."""
         return heads.transpose(0, 2, 1, 3).reshape(*self.size("bi"), -1)
 
+    # -------------------------------------------------------------------- positions
+
+    def setting(self, name: str, default: Any) -> Any:
+        """An option of the operation's own."""
+        return self.case.settings.get(name, default)
+
+    def place_offset(self) -> Array:
+        """By how much queries stand further on, `b 1` or `1 1`."""
+        return np.array(self.setting("offset", 0)).reshape(-1, 1)
+
+    def query_places(self) -> Array:
+        """`b i` or `1 i`."""
+        return self.place_offset() + np.arange(self.case.sizes["i"])
+
+    def key_places(self) -> Array:
+        """`1 j`."""
+        return np.arange(self.case.sizes["j"])[None]
+
+    def turned_width(self) -> int:
+        """How many components are turned."""
+        width = self.setting("width", None)
+        return self.case.sizes["d"] if width is None else width
+
+    def is_interleaved(self) -> bool:
+        """Whether pairs are neighbours."""
+        return self.setting("pairing", "halves") == "interleaved"
+
+    def base(self) -> float:
+        """What the frequencies are powers of."""
+        return self.setting("base", 10000.0)
+
+    def frequencies(self) -> Array:
+        """One for each pair."""
+        width = self.turned_width()
+        return self.base() ** (-np.arange(0, width, 2) / max(width, 1))
+
+    def angles(self, places: Array) -> Array:
+        """Place times frequency, `b 1 i t`."""
+        return places[:, None, :, None] * self.frequencies()
+
+    def pairs(self) -> tuple[Array, Array]:
+        """The first and the second component of every pair."""
+        width = self.turned_width()
+        if self.is_interleaved():
+            return np.arange(0, width, 2), np.arange(1, width, 2)
+        return np.arange(width // 2), np.arange(width // 2, width)
+
+    def distances(self) -> Array:
+        """How far each key is after each query, `b i j` or `1 i j`."""
+        return self.key_places()[:, None, :] - self.query_places()[..., None]
+
+    def distance_bias(self) -> Array | float:
+        """What is added to a logit for the distance, `b n i j`."""
+        if self.case.op == "alibi_attention":
+            return self.linear_bias(self.distances()[:, None], self.slopes())
+        if self.case.op == "t5_attention":
+            rows = self.buckets(self.distances())
+            return self.input("table")[rows].transpose(0, 3, 1, 2)
+        return 0.0
+
+    def linear_bias(self, distances: Array, slopes: Array) -> Array:
+        """−m·|distance|."""
+        return -np.abs(distances) * slopes[:, None, None]
+
+    def slopes(self) -> Array:
+        """One for each query head."""
+        if "slopes" in self.case.inputs:
+            return self.input("slopes")
+        return np.array(self.published_slopes(self.case.sizes["n"]))
+
+    def published_slopes(self, n: int) -> list[float]:
+        """A power of two of heads has powers of its first slope; others borrow."""
+        power = 2 ** int(np.log2(n))
+        first = 2.0 ** (-8.0 / power)
+        slopes = [first * first**k for k in range(power)]
+        if power == n:
+            return slopes
+        return slopes + self.published_slopes(2 * power)[0::2][: n - power]
+
+    def buckets(self, distance: Array) -> Array:
+        """The row of the table for each distance, as the published code has it."""
+        count = len(self.read("table"))
+        rows, back = np.zeros_like(distance), -distance
+        if self.is_both_ways():
+            count //= 2
+            rows, back = count * (distance > 0), np.abs(distance)
+        back, exact = np.maximum(back, 0), count // 2
+        far = np.log(np.maximum(back, 1) / exact) / np.log(self.max_distance() / exact)
+        # So that a whole number is not missed by a rounding.
+        far = exact + np.floor(far * (count - exact) + 1e-9).astype(int)
+        return rows + np.where(back < exact, back, self.last_bucket(far, count))
+
+    def is_both_ways(self) -> bool:
+        """Whether later keys have buckets of their own."""
+        return self.setting("bidirectional", True)
+
+    def max_distance(self) -> int:
+        """From where on all distances share a bucket."""
+        return self.setting("max_distance", 128)
+
+    def last_bucket(self, bucket: Array, count: int) -> Array:
+        """No bucket is beyond the last."""
+        return np.minimum(bucket, count - 1)
+
+    def table_rows(self) -> Array:
+        """The row of a table of keys or values, by the clipped distance, `b i j`."""
+        clip = len(self.read("key_table")) // 2
+        return np.clip(self.distances(), -clip, clip) + clip
+
+    def key_term(self, q: Array) -> Array:
+        """q·a, `b n i j`."""
+        return np.einsum("bnid,bijd->bnij", q, self.of_rows("key_table"))
+
+    def value_term(self, masked: Array, lse: Array) -> Array:
+        """Σ p·b, `b n i e`."""
+        p = self.weights(masked, lse[..., 0]) * self.keep()
+        return np.einsum("bnij,bije->bnie", p, self.of_rows("value_table"))
+
+    def of_rows(self, table: str) -> Array:
+        """A table at the rows, for every batch element, `b i j x`."""
+        found = self.input(table)[self.table_rows()]
+        return np.broadcast_to(found, (self.case.sizes["b"], *found.shape[1:]))
+
+    # ------------------------------------------------- other scores, and a denominator
+
+    def sink(self) -> Array:
+        """The logit that joins the row sum, `n 1 1`."""
+        return self.input("sinks")[:, None, None]
+
+    def temperature(self) -> Array:
+        """One for each query head."""
+        if "temperature" in self.case.inputs:
+            return self.input("temperature")
+        return np.full(self.case.sizes["n"], 10.0)
+
+    def unit_query(self, q: Array) -> Array:
+        """A query of length 1."""
+        return self.unit(q)
+
+    def unit_key(self, k: Array) -> Array:
+        """A key of length 1."""
+        return self.unit(k)
+
+    def unit(self, x: Array) -> Array:
+        """x over its length, or over eps where it is shorter."""
+        length = np.linalg.norm(x, axis=-1, keepdims=True)
+        return x / np.maximum(length, self.setting("eps", 1e-6))
+
+    def additive_scores(self, q: Array, k: Array) -> Array:
+        """w·tanh(W q + U k)."""
+        from_query = np.einsum("bnid,nda->bnia", q, self.query_weight())
+        from_key = np.einsum("bnjd,nda->bnja", k, self.key_weight())
+        features = self.bend(from_query[:, :, :, None] + from_key[:, :, None])
+        return np.einsum("bnija,na->bnij", features, self.input("w_s"))
+
+    def query_weight(self) -> Array:
+        """W, `n d a`."""
+        return self.input("w_q")
+
+    def key_weight(self) -> Array:
+        """U, for every query head that of its group, `n d a`."""
+        return np.repeat(self.input("w_k"), self.case.sizes["g"], axis=0)
+
+    def bend(self, x: Array) -> Array:
+        """The tanh."""
+        return np.tanh(x)
+
+    def turned(self, x: Array, places: Array) -> Array:
+        """Pairs as complex numbers, times e^(i·angle)."""
+        first, second = self.pairs()
+        pairs = (x[..., first] + 1j * x[..., second]) * np.exp(1j * self.angles(places))
+        x = x.copy()
+        x[..., first], x[..., second] = pairs.real, pairs.imag
+        return x
+
     # ---------------------------------------------------------------------- forward
 
     def forward(self, q: Array, k: Array, v: Array) -> Arrays:
@@ -181,11 +376,18 @@ class Model:
         return np.where(live, v, 0.0)
 
     def scores(self, q: Array, k: Array) -> Array:
-        """Raw dot products."""
-        return q @ k.swapaxes(-1, -2)
+        """Raw dot products, or what an operation has instead."""
+        if self.case.op == "additive_attention":
+            return self.additive_scores(q, k)
+        products = q @ k.swapaxes(-1, -2)
+        return (
+            products + self.key_term(q) if "key_table" in self.case.inputs else products
+        )
 
     def scale(self) -> float:
         """The factor on the raw scores."""
+        if self.case.op in ("cosine_attention", "additive_attention"):
+            return 1.0
         return self.case.scale_value
 
     def logits(self, scores: Array) -> Array:
@@ -206,7 +408,7 @@ class Model:
 
     def biased(self, x: Array) -> Array:
         """The bias added."""
-        return x + self.bias()
+        return x + self.bias() + self.distance_bias()
 
     def masked(self, logits: Array, seen: Array) -> Array:
         """−∞ where the key is blocked."""
@@ -231,8 +433,16 @@ class Model:
             part = self.stored_weights(p * keep[..., tile]) @ self.values(v, tile)
             out = self.add(self.out_rescaled(out, factor), part)
             top = new
+        if "sinks" in self.case.inputs:
+            new = self.top(top, self.sink())
+            out = self.out_rescaled(out, self.rescale(top, new))
+            total = self.total_rescaled(total, self.rescale(top, new))
+            total, top = total + np.exp(self.sink() - new), new
         empty = top == -np.inf
-        return self.divided(out, total, empty), self.lse(top, total)[..., 0]
+        out = self.divided(out, total, empty)
+        if "value_table" in self.case.inputs:
+            out = out + self.value_term(masked, self.lse(top, total))
+        return out, self.lse(top, total)[..., 0]
 
     def values(self, v: Array, tile: slice) -> Array:
         """The values of a block."""

@@ -1,0 +1,300 @@
+"""The other operations: their definition, their budget, their cases and their faults."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attncheck import certify
+from attncheck.budget import PROFILES, derive, is_void
+from attncheck.budget.bounded import Bounds
+from attncheck.budget.profile import units
+from attncheck.case import DTYPES, check_inputs
+from attncheck.clauses import OPERATION_CLAUSES
+from attncheck.definition import expected
+from attncheck.exchange import CASES, Result, read_cases, write_cases
+from attncheck.explain import Evidence, explain
+from attncheck.judging import Judge
+from attncheck.lines import ExchangeError
+from attncheck.operations import OPERATIONS
+from attncheck.subject import Subject, SubjectError, lacking
+from attncheck.suite import by_clause, operation_cases
+from attncheck.variants import OPERATION_VARIANTS, Variant
+from attncheck.variants.model import Model
+from attncheck.verdict import judge
+from attncheck.worker import run_case
+
+JUDGE = Judge()
+SMOKE = operation_cases("smoke")
+F32 = [case for case in SMOKE if case.dtype == "F32"]
+BY_ID = {case.id: case for case in SMOKE}
+MODEL = Variant("model", "It is right.", Model)
+ROTARY = BY_ID["rotary-partial/F32"]
+
+
+def verdict(variant, case, profile="strict", *, stores=False):
+    result = Result(case.id, "done", arrays=variant.run(case, stores=stores))
+    bounds = JUDGE.budget(case, profile).bounds
+    return judge(case, JUDGE.expected(case), bounds, result)
+
+
+# ------------------------------------------------------------------------- the cases
+
+
+def test_every_operation_has_cases_in_every_type():
+    assert {case.op for case in SMOKE} == set(OPERATIONS)
+    for name in OPERATIONS:
+        assert {c.dtype for c in SMOKE if c.op == name} == set(DTYPES)
+
+
+@pytest.mark.parametrize("clause", OPERATION_CLAUSES, ids=lambda clause: clause.name)
+def test_every_clause_has_a_case(clause):
+    found = by_clause(SMOKE).get(clause.name, [])
+    assert {case.dtype for case in found} == set(DTYPES)
+
+
+def test_cases_are_calls_that_say_something():
+    for case in operation_cases("full"):
+        check_inputs(case)
+        if case.dtype in ("F32", "BF16"):
+            want = JUDGE.expected(case)
+            bounds = JUDGE.budget(case, "strict").bounds
+            assert is_void(case, want, bounds) is None, case.id
+            assert bounds.keys() == set(case.wants), case.id
+
+
+def test_every_case_says_its_own_mistake():
+    whys = {case.why for case in operation_cases("full")}
+    recipes = {case.id.split("/")[0].split("@")[0] for case in operation_cases("full")}
+    assert len(whys) == len(recipes)
+
+
+# -------------------------------------------------------------------- the definition
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_definition_is_what_the_model_computes(dtype):
+    """Which shares no code with it."""
+    is_half = DTYPES[dtype].itemsize == 2
+    profile = "tensor-core" if is_half else "strict"
+    for case in (c for c in SMOKE if c.dtype == dtype):
+        assert verdict(MODEL, case, profile, stores=is_half).status == "pass", case.id
+
+
+STEP = 1e-6
+
+
+def moved(case, name, direction, by):
+    array = case.inputs[name] + by * direction
+    return replace(case, inputs={**case.inputs, name: array})
+
+
+def objective(case):
+    """What the gradients are those of, by the model."""
+    found = MODEL.results(case)
+    total = (found["output"] * case.inputs["d_out"]).sum()
+    if "d_lse" in case.inputs:
+        lse = np.where(np.isfinite(found["lse"]), found["lse"], 0)
+        total = total + (lse * case.inputs["d_lse"]).sum()
+    return total
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in SMOKE if c.dtype == "F64"], ids=lambda case: case.id
+)
+def test_a_gradient_is_the_slope_of_what_the_model_computes(case):
+    want, rng = expected(case), np.random.default_rng(0)
+    for name in (n for n in case.wants if n not in ("output", "lse")):
+        direction = rng.standard_normal(case.inputs[name[1:]].shape)
+        if name == "dk" and "cosine-short" in case.id:
+            # Where the length is 0, or eps, there is a corner.
+            direction[~(np.abs(case.inputs["k"]).max(axis=-1) > 0)] = 0
+        ahead, behind = (
+            objective(moved(case, name[1:], direction, by)) for by in (STEP, -STEP)
+        )
+        slope = (ahead - behind) / (2 * STEP)
+        size = np.abs(getattr(want, name) * direction).sum() + 1
+        along = (getattr(want, name) * direction).sum()
+        assert abs(along - slope) < 1e-7 * size, name
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32"])
+def test_every_case_is_certified(dtype):
+    for case in (c for c in SMOKE if c.dtype == dtype):
+        proofs = certify.certify(case)
+        assert set(proofs) == set(case.wants)
+        assert all(proof.holds for proof in proofs.values()), case.id
+
+
+# ------------------------------------------------------------------------ the budget
+
+
+def test_what_no_query_sees_has_no_room():
+    case = BY_ID["rotary-blocked-key-nan/F32"]
+    bounds = JUDGE.budget(case, "strict").bounds
+    seen = case.inputs["mask"].any(axis=(0, 1, 2))
+    assert not seen.all()
+    assert (bounds["dk"][:, :, ~seen] == 0).all()
+    assert (bounds["dk"][:, :, seen] > 0).all()
+
+
+def test_a_row_without_keys_has_no_room():
+    case = BY_ID["rotary-empty-rows/F32"]
+    bounds, want = JUDGE.budget(case, "strict").bounds, JUDGE.expected(case)
+    empty = want.lse == -np.inf
+    assert empty.any()
+    for name in ("output", "dq"):
+        assert (bounds[name][empty] == 0).all()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_coarser_profile_leaves_more_room(name):
+    case = next(c for c in SMOKE if c.op == name and c.dtype == "BF16")
+    want = JUDGE.expected(case)
+    strict, eager = (
+        derive(case, want, PROFILES[p]).bounds for p in ("strict", "eager")
+    )
+    for result in strict:
+        assert (strict[result] <= eager[result]).all(), result
+        assert strict[result].max() < eager[result].max(), result
+
+
+def chain(numbers, x, y):
+    """Every operation that a reduction may be made of."""
+    x, y = numbers.number(x), numbers.number(y)
+    product = x @ y.swapaxes(-1, -2)
+    bent = numbers.tanh(product) + numbers.exp(-abs(product) * 0.5)
+    turned = numbers.cos(bent * 3.0) * numbers.sin(product) - bent
+    root = numbers.sqrt(numbers.number(1.0) + turned * turned)
+    return numbers.log(root + 1.0) / (root + abs(turned))
+
+
+def test_float32_stays_in_the_bounds_that_numbers_carry():
+    class Float32:
+        exp, log, tanh, cos, sin = np.exp, np.log, np.tanh, np.cos, np.sin
+        sqrt = np.sqrt
+
+        def number(self, value):
+            return np.asarray(value, np.float32)
+
+    rng = np.random.default_rng(1)
+    x, y = (rng.standard_normal((40, 30)).astype(np.float32) for _ in "xy")
+    found = chain(Bounds(units(ROTARY, PROFILES["strict"])), x, y)
+    error = np.abs(chain(Float32(), x, y) - found.value)
+    assert (error <= found.error).all()
+    assert (found.error < 3e-4).all()
+
+
+def test_a_zero_for_certain_has_no_error():
+    numbers = Bounds(units(ROTARY, PROFILES["eager"]))
+    zero, one = numbers.number(np.zeros((3, 3))), numbers.number(np.ones((3, 3)))
+    for found in (zero * one, zero + zero, zero @ one, numbers.sin(zero)):
+        assert (found.error == 0).all()
+
+
+# ------------------------------------------------------------------------ the faults
+
+
+@pytest.mark.parametrize("variant", OPERATION_VARIANTS, ids=lambda v: v.name)
+def test_a_fault_is_killed_and_named(variant):
+    cases = [case for case in F32 if case.op == variant.model.op]
+    found = []
+    for case in cases:
+        got, want = variant.run(case), JUDGE.expected(case)
+        bounds = JUDGE.budget(case, "strict").bounds
+        made = judge(case, want, bounds, Result(case.id, "done", arrays=got))
+        found.append(Evidence(made, got, want, bounds))
+    assert any(one.verdict.status == "fail" for one in found)
+    (diagnosis,) = explain(found)
+    alike = {v.name for cause in diagnosis.causes for v in cause.alike}
+    assert variant.name in {*diagnosis.names, *alike}
+    assert len(diagnosis.causes) == 1
+
+
+@pytest.mark.parametrize("variant", OPERATION_VARIANTS, ids=lambda v: v.name)
+def test_a_fault_is_killed_in_16_bits(variant):
+    cases = [c for c in SMOKE if c.op == variant.model.op and c.dtype == "BF16"]
+    some = (verdict(variant, c, "tensor-core", stores=True).status for c in cases)
+    assert "fail" in some
+
+
+# ----------------------------------------------------------------- files and subjects
+
+
+def test_a_case_comes_back_from_its_file(tmp_path):
+    chosen = [next(c for c in F32 if c.op == name) for name in OPERATIONS] + [
+        BY_ID["rotary-offset-by-batch/BF16"]
+    ]
+    write_cases(tmp_path, chosen)
+    for case, again in zip(chosen, read_cases(tmp_path), strict=True):
+        assert (again.op, again.settings) == (case.op, dict(case.settings))
+        assert again.sha256 == case.sha256
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"width": 5}, "even"),
+        ({"base": -1}, "above 0"),
+        ({"pairing": "thirds"}, "halves"),
+        ({"offset": "far"}, "an integer"),
+        ({"max_distance": 5}, "takes no `max_distance`"),
+    ],
+    ids=str,
+)
+def test_other_options_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        check_inputs(replace(ROTARY, settings=settings))
+
+
+def test_options_that_are_changed_in_a_file_are_seen(tmp_path):
+    write_cases(tmp_path, [ROTARY])
+    file = tmp_path / CASES
+    record = json.loads(file.read_text("utf-8"))
+    record["settings"]["width"] = 8
+    file.write_text(json.dumps(record) + "\n", "utf-8")
+    with pytest.raises(ExchangeError, match="was changed"):
+        read_cases(tmp_path)
+
+
+def subject(**changes):
+    given = {"call": lambda q, k, v: q, "framework": "numpy", "name": "mine"}
+    return Subject(**given, accepts=frozenset(), profile="strict", **changes)
+
+
+def test_a_subject_without_the_operation_is_not_asked():
+    assert lacking(subject(), ROTARY) == "has no rotary attention"
+    some = subject(operations={"rotary_attention": lambda **given: None})
+    assert lacking(some, ROTARY) is None
+
+
+def test_an_operation_that_is_not_known_is_an_error():
+    with pytest.raises(SubjectError, match="circular"):
+        subject(operations={"circular_attention": print})
+
+
+def test_an_operation_is_called_with_its_inputs_and_options_by_name():
+    seen = {}
+
+    def call(**given):
+        seen.update(given)
+        found = MODEL.run(ROTARY)
+        return found["output"], found["lse"]
+
+    def grad(d_out, **given):
+        assert given.keys() - seen.keys() == {"d_lse"}
+        want = expected(ROTARY)
+        return {x: getattr(want, f"d{x}").astype(np.float32) for x in "qkv"}
+
+    mine = subject(
+        operations={"rotary_attention": call},
+        operation_grads={"rotary_attention": grad},
+    )
+    result = run_case(mine, ROTARY, {})
+    assert result.status == "done", result.message
+    assert seen.keys() == {"q", "k", "v", "width"}
+    want, bounds = JUDGE.expected(ROTARY), JUDGE.budget(ROTARY, "strict").bounds
+    found = judge(ROTARY, want, bounds, result)
+    assert found.status == "pass"
+    assert {f.name for f in found.findings} == {"output", "lse", "dq", "dk", "dv"}
