@@ -32,6 +32,7 @@ GRADIENTS = (
         f"d{name}"
         for operation in OPERATIONS.values()
         for name in (*operation.required, *operation.optional)
+        if operation.differentiable
     ),
 )
 RESULTS = (*FORWARD, *GRADIENTS)
@@ -72,10 +73,10 @@ AXES: Mapping[str, str] = {
 
 INPUTS = tuple(
     dict.fromkeys(
-        name
-        for axes in (AXES, *(operation.axes for operation in OPERATIONS.values()))
-        for name in axes
-        if name not in RESULTS
+        [
+            *(name for name in AXES if name not in RESULTS),
+            *(x for one in OPERATIONS.values() for x in (*one.required, *one.optional)),
+        ]
     )
 )
 
@@ -86,13 +87,16 @@ BROADCAST = (*MASKS, "bias")
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "attention": ("q", "k", "v"),
     "multi_head_attention": ("x", "w_q", "w_k", "w_v", "w_o"),
-    **{name: ("q", "k", "v", *one.required) for name, one in OPERATIONS.items()},
+    **{name: (*one.operands, *one.required) for name, one in OPERATIONS.items()},
 }
 OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "attention": (*BROADCAST, "d_out", "d_lse"),
     "multi_head_attention": (*BROADCAST, "context", "b_q", "b_k", "b_v", "b_o"),
     **{
-        name: (*BROADCAST, "d_out", "d_lse", *one.optional)
+        name: (
+            *(x for x in (*BROADCAST, "d_out", "d_lse") if x not in one.without),
+            *one.optional,
+        )
         for name, one in OPERATIONS.items()
     },
 }
@@ -108,8 +112,8 @@ class Case:
     `d_out: b n i e` and `d_lse: b n i` (in the accumulation type).  A multi-head case
     has `x: b i c`, `w_q: c n d`, `w_k: m h d`, `w_v: m h e`, `w_o: n e c`, and where it
     has them `context: b j m`, `b_q`, `b_k`, `b_v`, `b_o`, instead of q, k and v.  The
-    other operations (`attncheck.operations`) have inputs and options of their own beside
-    those of attention.
+    other operations (`attncheck.operations`) have inputs and options of their own
+    beside those of attention.
 
     A mask is always an array here; `predicate` says in words of the spec what it is
     made of, for subjects that take a causal flag or a window.
@@ -167,30 +171,31 @@ class Case:
     def sizes(self) -> dict[str, int]:
         """Axis letter → size."""
         array = self.inputs
-        if self.op != "multi_head_attention":
+        if self.op == "attention":
             b, n, i, d = array["q"].shape
             _, h, j, e = array["v"].shape
-            sizes = {
-                "b": b,
-                "n": n,
-                "h": h,
-                "g": n // h,
-                "i": i,
-                "j": j,
-                "d": d,
-                "e": e,
-            }
-            own_axes = OPERATIONS[self.op].axes if self.op in OPERATIONS else {}
-            for name in own_axes.keys() & array.keys():
-                own = zip(self.axes(name), array[name].shape, strict=True)
-                sizes |= {axis: size for axis, size in own if axis not in sizes}
-            return sizes
+            return {"b": b, "n": n, "h": h, "g": n // h, "i": i, "j": j, "d": d, "e": e}
+        if self.op in OPERATIONS:
+            return self._sizes_of_operation
         b, i, c = array["x"].shape
         _, n, d = array["w_q"].shape
         m, h, e = array["w_v"].shape
         j = array.get("context", array["x"]).shape[1]
         sizes = {"b": b, "n": n, "h": h, "g": n // h, "i": i, "j": j, "d": d, "e": e}
         return sizes | {"c": c, "m": m}
+
+    @property
+    def _sizes_of_operation(self) -> dict[str, int]:
+        """Those of all its inputs; without heads or keys of their own, as many of them
+        as of queries."""
+        found: dict[str, int] = {}
+        for name in REQUIRED[self.op] + OPTIONAL[self.op]:
+            if name in self.inputs and name not in BROADCAST:
+                axes = zip(self.axes(name), self.inputs[name].shape, strict=True)
+                found = dict(axes) | found
+        found = {"h": found["n"], "j": found["i"]} | found
+        found["g"] = found["n"] // found["h"]
+        return {axis: found[axis] for axis in "bnhgijde"} | found
 
     @property
     def largest(self) -> int:
@@ -202,7 +207,10 @@ class Case:
     @property
     def scale_value(self) -> float:
         """The factor on the raw scores, the default resolved."""
-        return self.sizes["d"] ** -0.5 if self.scale is None else self.scale
+        width = self.sizes["d"]
+        if self.op == "latent_attention":  # of the rotary part as well
+            width += self.sizes["p"]
+        return width**-0.5 if self.scale is None else self.scale
 
     @property
     def accumulation(self) -> np.dtype:
@@ -261,7 +269,7 @@ def check_inputs(case: Case) -> None:
             )
     if (case.dropout_rate > 0) != ("dropout_keep" in case.inputs):
         raise ValueError("a dropout_rate above 0 and `dropout_keep` need each other")
-    values = case.inputs["w_v" if case.op == "multi_head_attention" else "v"]
+    values = case.inputs["v" if "v" in case.inputs else "w_v"]
     if not values.shape[1] or case.sizes["n"] != case.sizes["h"] * case.sizes["g"]:
         raise ValueError("query heads must be a multiple of key/value heads")
     for axis in case.sizes.keys() - set("bij"):
@@ -282,7 +290,7 @@ def _results(case: Case) -> tuple[str, ...]:
     """All that can be wanted of a case."""
     if case.op == "multi_head_attention":
         return ("output",)
-    forward = ("output", "lse") if case.op in OPERATIONS else FORWARD
+    forward = tuple(OPERATIONS[case.op].returns) if case.op in OPERATIONS else FORWARD
     if not {"d_out", "d_lse"} & set(case.inputs):
         return forward
     return forward + tuple(d for d in GRADIENTS if d[1:] in case.inputs)

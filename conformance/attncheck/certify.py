@@ -52,6 +52,10 @@ class Balls:
         array = np.asarray(value)
         return array if array.dtype == object else np.asarray(_ball(array))
 
+    def product(self, a: np.ndarray, b: np.ndarray, more: int) -> np.ndarray:
+        """a @ b."""
+        return a @ b
+
     def nearest(self, value: np.ndarray) -> np.ndarray:
         """Midpoints."""
         return value.astype(np.float64)

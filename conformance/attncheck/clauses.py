@@ -147,6 +147,9 @@ OPERATION_CLAUSES = (
     Clause("cosine", "The score is the cosine, times the temperature."),
     Clause("cosine-temperature", "The temperature is the head's own; 10 by default."),
     Clause("cosine-eps", "A length below eps counts as eps."),
+    Clause("latent", "Keys and values come from c = x W_c; the scale is 1/√(d + p)."),
+    Clause("latent-rotary", "Beside the content, heads share one key that is turned."),
+    Clause("latent-absorbed", "Absorbed weights give the same, but for rounding."),
     Clause("cosine-gradient", "The gradient passes the lengths, and the temperature."),
 )
 """Of the operations that are attention but for one step."""

@@ -30,7 +30,7 @@ from attncheck.cache import Cache
 from attncheck.calling import PARTS
 from attncheck.case import DTYPES, Case
 from attncheck.choose import NoCaseError, choose, every
-from attncheck.clauses import CLAUSES
+from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.collect import MOST_WORKERS, collect
 from attncheck.config import TABLE, ConfigError, Settings, settings
 from attncheck.diff import Adapter
@@ -60,9 +60,9 @@ from attncheck.shrink import shrink
 from attncheck.subject import SubjectError
 from attncheck.subjects import LIBRARIES
 from attncheck.suggest import near
-from attncheck.suite import SETS, by_clause, cases
+from attncheck.suite import SETS, by_clause, cases, operation_cases
 from attncheck.target import ROOMS
-from attncheck.variants import VARIANTS
+from attncheck.variants import OPERATION_VARIANTS, VARIANTS
 from attncheck.verdict import Run
 from attncheck.waivers import Waiver, WaiverError, read, unmatched
 
@@ -537,17 +537,18 @@ def list_(
         missing = f" (not installed: {', '.join(entry.missing)})" * bool(entry.missing)
         console.print(f"  {name}[dim]{escape(missing)}[/]", soft_wrap=True)
     for name in SETS:
-        by_name = by_clause(cases(name))
-        number = sum(1 for _ in cases(name))
-        console.print(f"\n[bold]set {name}[/]: {number} cases, by clause")
+        chosen = [*cases(name), *operation_cases(name)]
+        by_name = by_clause(chosen)
+        console.print(f"\n[bold]set {name}[/]: {len(chosen)} cases, by clause")
         table = Table("clause", "cases", "what it says", box=None)
-        for clause in CLAUSES:
+        for clause in (*CLAUSES, *OPERATION_CLAUSES):
             count = str(len(by_name[clause.name]))
             table.add_row(clause.name, count, clause.sentence)
         console.print(table)
-    console.print(f"\n[bold]faults[/]: {len(VARIANTS)} that a report can name")
+    faults = (*VARIANTS, *OPERATION_VARIANTS)
+    console.print(f"\n[bold]faults[/]: {len(faults)} that a report can name")
     table = Table(Column("fault", no_wrap=True), "what it does", box=None)
-    for variant in VARIANTS:
+    for variant in faults:
         seen = f" ({variant.reference})" if variant.reference else ""
         table.add_row(variant.name, variant.sentence + seen)
     console.print(table)
@@ -578,7 +579,7 @@ def _version(distribution: str) -> str:
 
 def _list_cases(set_name: str, clause: str | None) -> None:
     """Prints the cases that differ in more than their dtype, and why they are there."""
-    known = [clause.name for clause in CLAUSES]
+    known = [clause.name for clause in (*CLAUSES, *OPERATION_CLAUSES)]
     if clause is not None and clause not in known:
         hint = near(clause, known) or "; `attncheck list` shows them"
         raise UsageError(f"there is no clause {clause!r}{hint}")

@@ -35,6 +35,9 @@ class Arithmetic(Protocol):
     def where(self, condition: np.ndarray, yes: Any, no: Any, /) -> Array:
         """As of arrays."""
 
+    def product(self, a: Array, b: Array, more: int, /) -> Array:
+        """a @ b; where rounding is bounded, as if summed with `more` further terms."""
+
     def exp(self, x: Array, /) -> Array:
         """eˣ."""
 

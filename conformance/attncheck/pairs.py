@@ -22,7 +22,7 @@ _TERMS, _HALVINGS = 12, 4
 """Of exp's series: its argument is at most (ln 2)/2 · 2⁻⁴, so 2⁻¹⁰⁰ is left out."""
 
 _LAST = 28
-"""Of the series of sine and cosine: with an argument of at most π/4, 2⁻¹¹⁰ is left out."""
+"""Of the series of sine and cosine: of an argument up to π/4, 2⁻¹¹⁰ is left out."""
 
 _HALF_PI = "0x1.921fb54442d18p+0", "0x1.1a62633145c07p-54"
 _LN_2 = "0x1.62e42fefa39efp-1", "0x1.abc9e3b39803fp-56"
@@ -114,6 +114,11 @@ def number(value: Number) -> Pair:
 def nearest(value: Pair) -> np.ndarray:
     """The nearest float64."""
     return value.hi
+
+
+def product(a: Pair, b: Pair, more: int) -> Pair:
+    """a @ b."""
+    return a @ b
 
 
 def where(condition: np.ndarray, yes: Number, no: Number) -> Pair:

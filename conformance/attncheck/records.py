@@ -15,7 +15,7 @@ CASE_SCHEMA = "attncheck-case/1"
 RESULT_SCHEMA = "attncheck-result/1"
 STATUSES = ("done", "refused", "not applicable", "error", "crash", "timeout")
 
-_AXES = "bnhgijdecmra"
+_AXES = "bnhgijdecmrap"
 """The letters of all axes that an array can have."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

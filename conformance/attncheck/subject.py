@@ -53,7 +53,7 @@ class Subject:
     is a dict of `w_q` … `b_o`."""
     operations: Mapping[str, Callable] = field(default_factory=dict)
     """A key of `attncheck.operations.OPERATIONS` → `call(**inputs, **options)` → its
-    output and log-sum-exp.  Inputs that are q, k, v and its own; all else is options."""
+    output and log-sum-exp.  Inputs are q, k, v and its own; all else is options."""
     operation_grads: Mapping[str, Callable] = field(default_factory=dict)
     """Likewise → `grad(d_out, **inputs, d_lse=None, **options)` → a dict of the
     gradients by the names of the inputs; without it they come from autodiff."""
@@ -100,9 +100,9 @@ class Subject:
 
     def options(self, case: Case) -> dict[str, Any]:
         """The keyword arguments of its call for the case."""
-        if case.op in OPERATIONS:
-            return options(case) | dict(case.settings)
-        return self.library.options(case) if self.library else options(case)
+        if self.library and case.op not in OPERATIONS:
+            return self.library.options(case)
+        return options(case)
 
 
 def lacking(subject: Subject, case: Case) -> str | None:
@@ -134,7 +134,8 @@ def options(case: Case) -> dict[str, Any]:
         "softcap": case.softcap,
         "dropout_rate": case.dropout_rate or None,
     }
-    return arrays | {k: value for k, value in numbers.items() if value is not None}
+    given = {k: value for k, value in numbers.items() if value is not None}
+    return arrays | given | dict(case.settings)
 
 
 def _check_names(field: str, names: Any, known: tuple[str, ...]) -> None:

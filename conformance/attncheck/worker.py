@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from attncheck import frameworks
-from attncheck.case import GRADIENTS, MULTI_HEAD_PARAMS, Case
+from attncheck.case import BROADCAST, GRADIENTS, MULTI_HEAD_PARAMS, Case
 from attncheck.exchange import MODEL, Result, read_cases, write_arrays, write_result
 from attncheck.operations import OPERATIONS
 from attncheck.serving import Answer, serve
@@ -243,7 +243,7 @@ def _multi_head(subject: Subject, inputs: dict, keywords: dict) -> dict[str, Any
 
 def _arguments(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that are no options, and no gradients that come in."""
-    others = ("mask", "bias", "dropout_keep", "d_out", "d_lse")
+    others = (*BROADCAST, "d_out", "d_lse")
     return {name: array for name, array in inputs.items() if name not in others}
 
 
@@ -251,7 +251,7 @@ def _forward(
     subject: Subject, op: str, arrays: Mapping[str, Any], keywords: dict
 ) -> dict[str, Any]:
     if op in OPERATIONS:
-        names: tuple[str, ...] = ("output", "lse")
+        names = tuple(OPERATIONS[op].returns)
         returned = subject.operations[op](**arrays, **keywords)
     else:
         names = subject.returns

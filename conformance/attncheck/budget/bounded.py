@@ -1,9 +1,9 @@
 """Numbers that carry a bound of their error: running error analysis.
 
-Every number is its exact value, in float64, with a bound of how far one that is computed
-by the profile may lie from it.  What an operation does before and after plain attention
-(`attncheck.operations`), run in this arithmetic, gives the errors of the operands, and
-takes those of the gradients back to the operation's own inputs.
+Every number is its exact value, in float64, with a bound of how far one that is
+computed by the profile may lie from it.  What an operation does before and after plain
+attention (`attncheck.operations`), run in this arithmetic, gives the errors of the
+operands, and takes those of the gradients back to the operation's own inputs.
 
 A sum of products is bounded in any order, as everywhere in the budget.
 Source: Higham, Accuracy and Stability of Numerical Algorithms, §3.3.
@@ -85,7 +85,11 @@ class Bounded:
 
     def __matmul__(self, other: "Bounded") -> "Bounded":
         """`… r k, … k c -> … r c`, summed in any order."""
-        unit, terms = self.unit, self.shape[-1]
+        return self.times(other, 0)
+
+    def times(self, other: "Bounded", more: int) -> "Bounded":
+        """The product, in whose sums there may be `more` terms."""
+        unit, terms = self.unit, self.shape[-1] + more
         size = self.reach @ other.reach
         relative = compound(gamma(terms, unit.sum), unit.operand, unit.operand, unit.s)
         error = self.error @ other.reach + np.abs(self.value) @ other.error
@@ -127,6 +131,14 @@ class Bounds:
             return value
         value = np.asarray(value, np.float64)
         return Bounded(value, np.zeros_like(value), self.unit)
+
+    def product(self, a: Bounded, b: Bounded, more: int) -> Bounded:
+        """a @ b, summed in any order and with `more` further terms.
+
+        A chain of products is bounded in any order if each product counts the terms of
+        the others.
+        """
+        return a.times(b, more)
 
     def nearest(self, value: Bounded) -> np.ndarray:
         """The exact values."""

@@ -1,4 +1,4 @@
-"""Operations that reduce to plain attention: inputs, options, and the reduction, as data.
+"""Operations that reduce to plain attention: inputs, options and reduction, as data.
 
 Adding one is adding a module here, its cases in `attncheck.suite`, and its faults in
 `attncheck.variants`.  No code is shared with the rooms, or with those faults.
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from attncheck.operations.additive import ADDITIVE
 from attncheck.operations.cosine import COSINE
+from attncheck.operations.latent import LATENT
 from attncheck.operations.operation import RETURNED, Operation, Reduced, Setting
 from attncheck.operations.relative import ALIBI, SHAW, T5
 from attncheck.operations.rotary import ROTARY
@@ -17,7 +18,7 @@ __all__ = ["OPERATIONS", "RETURNED", "SETTINGS", "Operation", "Reduced", "Settin
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
-    for operation in (ROTARY, SHAW, T5, ALIBI, SINK, ADDITIVE, COSINE)
+    for operation in (ROTARY, SHAW, T5, ALIBI, SINK, ADDITIVE, COSINE, LATENT)
 }
 """Name → operation, beside `attention` and `multi_head_attention`."""
 

@@ -28,11 +28,9 @@ def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
         numbers.number(own(case, name)) for name in ("q", "k", "v", "w_q", "w_k", "w_s")
     )
     pairs = Pairwise(case, numbers)
-    b, n, i, d = case.inputs["q"].shape
-    _, h, j, _ = case.inputs["k"].shape
+    b, n, i, width = (case.sizes[axis] for axis in "bnia")
     from_query = pairs.alone(q @ w_q)[:, 0]
     features = numbers.tanh(from_query + pairs.spread(k @ w_k))
-    width = case.sizes["a"]
     # The same w for all queries of a head.
     heads = np.repeat(np.tile(np.arange(n), b), i)
     operands = {

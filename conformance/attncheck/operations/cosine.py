@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from attncheck.case import Case
     from attncheck.formulas import Arithmetic
 
-EPS, TEMPERATURE = 1e-6, 10.0
+EPS, TEMPERATURE = 1e-12, 10.0
 """What the rooms have by default."""
 
 
 def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
-    """Plain attention on τ·q/|q| and k/|k|, unscaled; lengths below eps count as eps."""
+    """Plain attention on τ·q/|q| and k/|k|, unscaled; a length is eps at least."""
     q, k, v = (numbers.number(own(case, name)) for name in "qkv")
     eps = case.settings.get("eps", EPS)
     n = case.sizes["n"]

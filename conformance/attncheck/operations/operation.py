@@ -53,6 +53,8 @@ class Operation:
     title: str
     """What to call it in a sentence: `rotary attention`."""
     reduce: Callable[["Case", "Arithmetic"], Reduced]
+    operands: tuple[str, ...] = ("q", "k", "v")
+    """What it has of the inputs of attention, or of multi-head attention."""
     required: Mapping[str, str] = field(default_factory=dict)
     """Its own inputs → their axes."""
     optional: Mapping[str, str] = field(default_factory=dict)
@@ -60,13 +62,23 @@ class Operation:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """Its own options."""
     without: tuple[str, ...] = ()
-    """The options of attention that it does not take."""
+    """The options and further inputs of attention that it does not take."""
+    returns: Mapping[str, str] = field(
+        default_factory=lambda: {"output": "bnie", "lse": "bni"}
+    )
+    """What it returns → its axes, in order."""
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether its gradients are judged."""
+        return "d_out" not in self.without
 
     @property
     def axes(self) -> dict[str, str]:
-        """The axes of its own inputs, and of their gradients."""
+        """The axes of its own inputs, of their gradients, and of what it returns."""
         own = {**self.required, **self.optional}
-        return own | {f"d{name}": axes for name, axes in own.items()}
+        gradients = {f"d{name}": axes for name, axes in own.items()}
+        return {**own, **gradients, **self.returns}
 
     def check(self, case: "Case") -> None:
         """Refuses options that it does not have.
@@ -74,6 +86,9 @@ class Operation:
         Raises:
             ValueError: which, and what it must be.
         """
+        for name in ("scale", "softcap"):
+            if name in self.without and getattr(case, name) is not None:
+                raise ValueError(f"{self.name} takes no `{name}`")
         for name, value in case.settings.items():
             if name not in self.settings:
                 raise ValueError(f"{self.name} takes no `{name}`")
@@ -145,6 +160,14 @@ def summed_to_bias(case: "Case", numbers: "Arithmetic", array: Array) -> Array:
     shape = case.inputs["bias"].shape
     axes = [at for at, size in enumerate(shape) if size != array.shape[at]]
     return summed(numbers, array, axes)
+
+
+def beside(numbers: "Arithmetic", x: Array, y: Array) -> Array:
+    """(x, y), along the last axis."""
+    first, width = x.shape[-1], x.shape[-1] + y.shape[-1]
+    place = np.arange(width)
+    x, y = x[..., np.minimum(place, first - 1)], y[..., np.maximum(place - first, 0)]
+    return numbers.where(place < first, x, y)
 
 
 def places(case: "Case") -> np.ndarray:

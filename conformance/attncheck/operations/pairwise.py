@@ -57,12 +57,6 @@ class Pairwise:
         width = x.shape[-1]
         return x[..., np.arange(2 * width) % width]
 
-    def beside(self, x: Array, y: Array) -> Array:
-        """(x, y), of one width."""
-        width = x.shape[-1]
-        first = np.arange(2 * width) < width
-        return self.numbers.where(first, self.twice(x), self.twice(y))
-
     def halves(self, x: Array) -> tuple[Array, Array]:
         """x and y of (x, y)."""
         width = x.shape[-1] // 2

@@ -15,12 +15,12 @@ from attncheck.operations.operation import (
     Results,
     Setting,
     added,
+    beside,
     full,
     is_integer,
     own,
     places,
     plain,
-    summed,
     summed_to_bias,
 )
 from attncheck.operations.pairwise import Pairwise
@@ -79,11 +79,11 @@ def reduce_alibi(case: "Case", numbers: "Arithmetic") -> Reduced:
 
 
 def published_slopes(numbers: "Arithmetic", n: int) -> Array:
-    """`n`: of n = 2^a heads 2^(−8k/n), k from 1; of others those of the next lower power
-    of two, and then every second one of the next higher.
+    """`n`: of n = 2^a heads 2^(−8k/n), k from 1; of others those of the next lower
+    power of two, and then every second one of the next higher.
 
-    Press, Smith & Lewis, *Train Short, Test Long* (2021), arXiv 2108.12409; the rule for
-    other counts is that of their code.
+    Press, Smith & Lewis, *Train Short, Test Long* (2021), arXiv 2108.12409; the rule
+    for other counts is that of their code.
     """
     lower = 1 << (n.bit_length() - 1)
     exponents = [8 * k / lower for k in range(1, lower + 1)]
@@ -121,8 +121,8 @@ def buckets(
     """The bucket of each distance: near ones have one each, far ones share them.
 
     Of `count` buckets half are for keys that come later, if it is bidirectional; else
-    those share the first.  Half of what is left are exact, and bucket e + t begins where
-    x = e·(max_distance/e)^(t/(count − e)), decided in integers.
+    those share the first.  Half of what is left, e, are exact, and bucket e + t begins
+    at x = e·(max_distance/e)^(t/(count − e)), decided in integers.
 
     Raffel et al. (2020), arXiv 1910.10683, as in their code.
     """
@@ -154,8 +154,8 @@ def _bucket(x: int, exact: int, count: int, longest: int) -> int:
 def reduce_shaw(case: "Case", numbers: "Arithmetic") -> Reduced:
     """q·(k + a) and Σ p (v + b), a and b the rows of tables by the clipped distance.
 
-    As plain attention on keys (k, a), queries (q, q) and values (v, b), whose two halves
-    of an output are added: every sum has the terms that implementations have.
+    As plain attention on keys (k, a), queries (q, q) and values (v, b), the two halves
+    of the output added: every sum has the terms that implementations have.
 
     Shaw, Uszkoreit & Vaswani (2018), arXiv 1803.02155, equations 3 and 4.
     """
@@ -167,10 +167,10 @@ def reduce_shaw(case: "Case", numbers: "Arithmetic") -> Reduced:
     pairs = Pairwise(case, numbers)
     rows = pairs.of_every_query(rows)
     q, k, v = (numbers.number(own(case, name)) for name in "qkv")
-    k = pairs.beside(pairs.spread(k), numbers.number(tables["k"])[rows])
+    k = beside(numbers, pairs.spread(k), numbers.number(tables["k"])[rows])
     v = pairs.spread(v)
     if "v" in tables:
-        v = pairs.beside(v, numbers.number(tables["v"])[rows])
+        v = beside(numbers, v, numbers.number(tables["v"])[rows])
     operands = {"q": pairs.twice(pairs.alone(q)), "k": k[:, None], "v": v[:, None]}
     reduced = pairs.case(operands, halves="v" in tables)
 

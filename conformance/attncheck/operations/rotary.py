@@ -122,20 +122,22 @@ def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
     return Reduced(plain(case, numbers, **operands), operands, back)
 
 
+BASE = Setting(lambda x: is_number(x) and x > 0, "a number above 0")
+PAIRING = Setting(
+    lambda x: isinstance(x, str) and x in PAIRINGS, f"one of {', '.join(PAIRINGS)}"
+)
+
 ROTARY = Operation(
     "rotary_attention",
     "rotary attention",
     reduce,
     settings={
         "offset": OFFSET,
-        "base": Setting(lambda x: is_number(x) and x > 0, "a number above 0"),
+        "base": BASE,
         "width": Setting(
             lambda x: x is None or (is_integer(x) and x >= 0 and x % 2 == 0),
             "null or an even number of components",
         ),
-        "pairing": Setting(
-            lambda x: isinstance(x, str) and x in PAIRINGS,
-            f"one of {', '.join(PAIRINGS)}",
-        ),
+        "pairing": PAIRING,
     },
 )

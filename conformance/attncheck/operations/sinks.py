@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
-    """Plain attention with one more key, the last; its score is 0, its bias the sink."""
+    """Plain attention with one more key, the last, of score 0, its bias the sink."""
     b, n, i = (case.sizes[axis] for axis in "bni")
     sinks = np.broadcast_to(own(case, "sinks")[:, None, None], (b, n, i, 1))
     changes = {

@@ -8,7 +8,8 @@ from textwrap import fill
 
 import numpy as np
 
-from attncheck.case import FORWARD, MULTI_HEAD_PARAMS, Case
+from attncheck.case import BROADCAST, FORWARD, GRADIENTS, MULTI_HEAD_PARAMS, Case
+from attncheck.operations import OPERATIONS
 from attncheck.shrink import Minimal
 from attncheck.subject import options
 from attncheck.target import BUILT_IN
@@ -148,12 +149,36 @@ def _call(
         context = "context" if "context" in case.inputs else "None"
         words = ", ".join(["params", "x", context, *_keywords(case)])
         yield f"got = {target}.multi_head({words})"
+    elif case.op in OPERATIONS:
+        yield from _operation(case, name, framework, target)
     elif name in FORWARD:
         yield f"got = {function}({', '.join(['q', 'k', 'v', *_keywords(case)])})"
         if not plain:
             yield f"got = dict(zip({target}.returns, got))[{name!r}]"
     else:
         yield from _gradient(case, name, framework, target, plain=plain)
+
+
+def _operation(case: Case, name: str, framework: str, target: str) -> Iterator[str]:
+    """The lines for another operation, whose arrays are all given by name."""
+    arrays = [n for n in case.inputs if n not in ("d_out", "d_lse", *BROADCAST)]
+    words = ", ".join([*(f"{n}={n}" for n in arrays), *_keywords(case)])
+    if name[1:] in case.inputs and framework == "numpy":
+        lse = ", d_lse=d_lse" if "d_lse" in case.inputs else ""
+        yield f"grad = {target}.operation_grads[{case.op!r}]"
+        yield f"got = grad(d_out, {words}{lse})[{name[1:]!r}]"
+        return
+    yield f"operation = {target}.operations[{case.op!r}]"
+    if name in FORWARD:
+        returned = tuple(OPERATIONS[case.op].returns)
+        place = f"[{returned.index(name)}]" * (len(returned) > 1)
+        yield f"got = operation({words}){place}"
+        return
+    wanted = [n[1:] for n in GRADIENTS if n[1:] in case.inputs]
+    yield f"def call({', '.join(wanted)}):"
+    yield f"    output, lse = operation({words})"
+    yield "    return output, lse" if "d_lse" in case.inputs else "    return output"
+    yield from _autodiff(case, wanted, wanted.index(name[1:]), framework)
 
 
 def _gradient(
@@ -178,6 +203,13 @@ def _gradient(
         yield "    return out['output'], out['lse']"
     else:
         yield f"    return dict(zip({target}.returns, out))['output']"
+    yield from _autodiff(case, wanted, place, framework)
+
+
+def _autodiff(
+    case: Case, wanted: Sequence[str], place: int, framework: str
+) -> Iterator[str]:
+    """The lines that give one of the gradients of `call`."""
     yield ""
     given, cotangent = ", ".join(wanted), "d_out"
     if "d_lse" in case.inputs:

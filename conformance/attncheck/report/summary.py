@@ -7,7 +7,7 @@ from typing import Any
 
 from attncheck.agreement import Agreement, ModelCheck
 from attncheck.budget import Pooled
-from attncheck.clauses import CLAUSES
+from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.explain import Cause, Diagnosis
 from attncheck.heat import Heat
 from attncheck.kinds import kinds
@@ -78,7 +78,8 @@ def _subject(run: Run) -> dict[str, Any]:
 def _clauses(runs: Sequence[Run]) -> dict[str, str]:
     """The clauses of all cases and what they say, in the order of the spec."""
     found = {c for run in runs for v in run.verdicts for c in v.case.clauses}
-    said = {clause.name: clause.sentence for clause in CLAUSES if clause.name in found}
+    known = (*CLAUSES, *OPERATION_CLAUSES)
+    said = {clause.name: clause.sentence for clause in known if clause.name in found}
     return said | dict.fromkeys(sorted(found - said.keys()), "")
 
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from attncheck import frameworks
@@ -14,7 +15,9 @@ BLOCK = 4
 
 def room_subject(name: str) -> Subject:
     """The room `attnref.<name>`."""
-    return subject_of(import_module(f"attnref.{name}"), name)
+    variants = f"attnref.{name}.variants"
+    others = import_module(variants) if find_spec(variants) else None
+    return subject_of(import_module(f"attnref.{name}"), name, others)
 
 
 def blocked_subject(name: str) -> Subject:
@@ -38,16 +41,28 @@ def blocked_subject(name: str) -> Subject:
     )
 
 
-def subject_of(room: ModuleType, framework: str) -> Subject:
-    """A module with the public names of a room, as a subject."""
+def subject_of(
+    room: ModuleType, framework: str, variants: ModuleType | None = None
+) -> Subject:
+    """A module with the public names of a room, as a subject.
+
+    Args:
+        variants: where the other operations are, and their gradients.
+    """
 
     def multi_head(params, x, context=None, **options):
         return room.multi_head_attention(
             room.MultiHeadParams(**params), x, context, **options
         )
 
-    variants = getattr(room, "variants", None)
+    def latent(x, context=None, mask=None, **given):
+        fields = variants.LatentParams._fields
+        params = variants.LatentParams(**{name: given.pop(name) for name in fields})
+        return variants.latent_attention(params, x, context, mask=mask, **given)
+
     operations = {n: getattr(variants, n) for n in OPERATIONS if hasattr(variants, n)}
+    if "latent_attention" in operations:
+        operations["latent_attention"] = latent
     gradients = {n: getattr(variants, f"{n}_vjp", None) for n in operations}
     return Subject(
         call=room.attention_steps,

@@ -88,11 +88,12 @@ def _case(recipe: Recipe, name: str, dtype: str, numbers: Arrays, sizes: Sizes) 
 
 
 def _all_that_applies(recipe: Recipe) -> tuple[str, ...]:
-    if recipe.is_multi_head:
+    if recipe.is_multi_head and not recipe.op:
         return ("output",)
     given = {*recipe.arrays, *(["bias"] if recipe.bias is not None else [])}
     gradients = tuple(name for name in GRADIENTS if name[1:] in given)
-    return (("output", "lse") if recipe.op else FORWARD) + gradients
+    forward = tuple(OPERATIONS[recipe.op].returns) if recipe.op else FORWARD
+    return forward + (gradients if "d_out" in recipe.arrays else ())
 
 
 def _stored(recipe: Recipe, name: str, array: np.ndarray, dtype: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Cases about relative positions: a bias by distance, and keys and values by distance."""
+"""Cases about relative positions: biases, keys and values by distance."""
 
 from attncheck.suite.recipe import WITH_LSE, Recipe, lower_right, upper_left
 from attncheck.suite.shapes import DECODE, LONG, PRIMES, UNGROUPED
@@ -86,7 +86,7 @@ RECIPES = (
     Recipe(
         "alibi-all-options",
         ("alibi",),
-        "The distance's bias is scaled or capped with the scores, or dropped by one given.",
+        "The distance's bias is scaled or capped, or gives way to one that is given.",
         PRIMES,
         op=ALIBI,
         arrays=WITH_LSE,
@@ -147,7 +147,7 @@ RECIPES = (
     Recipe(
         "t5-offset-by-batch",
         ("t5", "t5-both-ways"),
-        "The offset of the first batch element serves all, as one table of biases does.",
+        "One table of biases, that of the first batch element, serves all.",
         PRIMES,
         op=T5,
         arrays=("q", "k", "v", "d_out", "table"),
@@ -158,7 +158,7 @@ RECIPES = (
     Recipe(
         "t5-all-options",
         ("t5",),
-        "The table's bias is scaled or capped with the scores, or a bias given is lost.",
+        "The table's bias is scaled or capped, or a bias that is given is lost.",
         PRIMES,
         op=T5,
         arrays=(*WITH_LSE, "table"),
@@ -241,7 +241,7 @@ RECIPES = (
     Recipe(
         "shaw-empty-rows",
         ("shaw-values", "empty-row-output", "empty-row-gradients"),
-        "A query without keys is left the values of distances, or gives them a gradient.",
+        "A query without keys is left the values of distances, or their gradient.",
         PRIMES,
         op=SHAW,
         arrays=WITH_TABLES,

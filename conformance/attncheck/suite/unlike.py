@@ -1,4 +1,4 @@
-"""Cases about sinks, cosines and additive scores: another denominator, or other scores."""
+"""Cases about another denominator, or other scores: sinks, cosines, additive scores."""
 
 from attncheck.suite.recipe import WITH_LSE, Arrays, Recipe, upper_left
 from attncheck.suite.relative import ALL_OPTIONS, every_other
@@ -7,9 +7,15 @@ from attncheck.suite.shapes import DECODE, LONG, PRIMES, UNGROUPED
 from attncheck.suite.values import around, positive, weight
 
 SINK, COSINE, ADDITIVE = "sink_attention", "cosine_attention", "additive_attention"
+LATENT = "latent_attention"
 
 WEIGHTS = ("w_q", "w_k", "w_s")
 WIDE = {"a": 9}
+
+LATENT_WEIGHTS = ("w_q", "w_qr", "w_kr", "w_c", "w_k", "w_v", "w_o")
+LATENT_SIZES = {"r": 8, "p": 6}
+MODEL = PRIMES._replace(h=6, g=1, j=5, c=17)
+CROSS = MODEL._replace(i=7, j=7)
 
 
 def _short(arrays: Arrays) -> None:
@@ -105,7 +111,7 @@ RECIPES = (
     Recipe(
         "cosine-short",
         ("cosine-eps", "cosine-gradient"),
-        "eps is added to the length instead of being its least, or the gradient forgets it.",
+        "eps is added to a length instead of being the least, or has no gradient.",
         PRIMES,
         op=COSINE,
         arrays=("q", "k", "v", "d_out", "temperature"),
@@ -192,5 +198,67 @@ RECIPES = (
         arrays=(*WITH_LSE, *WEIGHTS),
         own_sizes=WIDE,
         mask=every_other,
+    ),
+    Recipe(
+        "latent",
+        ("latent", "latent-rotary"),
+        "The scale is that of the content alone, or the rotary part is not turned.",
+        MODEL,
+        op=LATENT,
+        arrays=("x", *LATENT_WEIGHTS),
+        draw=dict.fromkeys(LATENT_WEIGHTS, weight),
+        own_sizes=LATENT_SIZES,
+        causal=upper_left,
+        resizable=False,
+    ),
+    Recipe(
+        "latent-absorbed",
+        ("latent-absorbed",),
+        "Absorbed weights are those of another head, or the scale is of their width.",
+        MODEL,
+        op=LATENT,
+        arrays=("x", *LATENT_WEIGHTS),
+        draw=dict.fromkeys(LATENT_WEIGHTS, weight),
+        own_sizes=LATENT_SIZES,
+        settings={"absorbed": True, "pairing": "interleaved"},
+        resizable=False,
+    ),
+    Recipe(
+        "latent-cross",
+        ("latent", "latent-rotary"),
+        "Keys and values come from x, or stand where the queries do.",
+        CROSS,
+        op=LATENT,
+        arrays=("x", "context", *LATENT_WEIGHTS),
+        draw=dict.fromkeys(LATENT_WEIGHTS, weight),
+        own_sizes=LATENT_SIZES,
+        settings={"offset": [4, -2], "base": 100.0},
+        random_mask=True,
+        resizable=False,
+    ),
+    Recipe(
+        "latent-cross-absorbed",
+        ("latent-absorbed", "latent-rotary"),
+        "The rotary part of the keys is absorbed as well.",
+        CROSS._replace(i=4),
+        op=LATENT,
+        arrays=("x", "context", *LATENT_WEIGHTS),
+        draw=dict.fromkeys(LATENT_WEIGHTS, weight),
+        own_sizes=LATENT_SIZES,
+        settings={"offset": 3, "absorbed": True},
+        mask=every_other,
+        resizable=False,
+    ),
+    Recipe(
+        "latent-one-head",
+        ("latent",),
+        "A single head, and a compressed width above the model's, are another case.",
+        MODEL._replace(h=1, c=5),
+        op=LATENT,
+        arrays=("x", *LATENT_WEIGHTS),
+        draw=dict.fromkeys(LATENT_WEIGHTS, weight),
+        own_sizes={"r": 9, "p": 2},
+        resizable=False,
+        smoke=False,
     ),
 )

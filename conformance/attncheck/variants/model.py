@@ -58,6 +58,9 @@ class Model:
         if self.case.op == "multi_head_attention":
             forward = self.forward(*self.projected())
             return forward | {"output": self.merged(forward["output"])}
+        if self.case.op == "latent_attention":
+            forward = self.forward(*self.latent_operands())
+            return forward | {"output": self.merged(forward["output"])}
         operands = self.operands()
         forward = self.forward(*operands)
         if self.case.op != "attention":
@@ -192,8 +195,9 @@ class Model:
 
     def turned_width(self) -> int:
         """How many components are turned."""
+        whole = "p" if "p" in self.case.sizes else "d"
         width = self.setting("width", None)
-        return self.case.sizes["d"] if width is None else width
+        return self.case.sizes[whole] if width is None else width
 
     def is_interleaved(self) -> bool:
         """Whether pairs are neighbours."""
@@ -295,6 +299,31 @@ class Model:
         found = self.input(table)[self.table_rows()]
         return np.broadcast_to(found, (self.case.sizes["b"], *found.shape[1:]))
 
+    # ----------------------------------------------------------------- a latent width
+
+    def latent_operands(self) -> tuple[Array, Array, Array]:
+        """q, k and v of every head, the rotary part beside the rest of q and k."""
+        x, source = self.input("x"), self.context()
+        latent = source @ self.input("w_c")
+        q = np.einsum("bic,cnd->bnid", x, self.input("w_q"))
+        k = np.einsum("bjr,rnd->bnjd", latent, self.input("w_k"))
+        v = np.einsum("bjr,rne->bnje", latent, self.input("w_v"))
+        q_part = np.einsum("bic,cnp->bnip", x, self.input("w_qr"))
+        k_part = (source @ self.input("w_kr"))[:, None]
+        k_part = np.broadcast_to(
+            self.rotary_key(k_part), (*k.shape[:3], k_part.shape[-1])
+        )
+        q = np.concatenate([q, self.rotary_query(q_part)], axis=-1)
+        return q, np.concatenate([k, k_part], axis=-1), v
+
+    def rotary_query(self, x: Array) -> Array:
+        """The rotary part of the queries, turned."""
+        return self.turned(x, self.query_places())
+
+    def rotary_key(self, x: Array) -> Array:
+        """The rotary part of the keys, turned."""
+        return self.turned(x, self.key_places())
+
     # ------------------------------------------------- other scores, and a denominator
 
     def sink(self) -> Array:
@@ -318,7 +347,7 @@ class Model:
     def unit(self, x: Array) -> Array:
         """x over its length, or over eps where it is shorter."""
         length = np.linalg.norm(x, axis=-1, keepdims=True)
-        return x / np.maximum(length, self.setting("eps", 1e-6))
+        return x / np.maximum(length, self.setting("eps", 1e-12))
 
     def additive_scores(self, q: Array, k: Array) -> Array:
         """w·tanh(W q + U k)."""

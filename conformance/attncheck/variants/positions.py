@@ -107,7 +107,7 @@ class RotaryAnglesRounded(Model, op=ROTARY, rounds=True):
         return self.narrow(super().angles(places))
 
 
-# -------------------------------------------------------------------- added for a distance
+# ------------------------------------------------------- what a distance adds
 
 
 class AlibiSign(Model, op=ALIBI):

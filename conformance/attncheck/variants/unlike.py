@@ -1,11 +1,11 @@
-"""Sinks, cosines and additive scores."""
+"""Sinks, cosines, additive scores, and a latent width."""
 
 import numpy as np
 
 from attncheck.variants.model import Array, Model
 
 SINK, COSINE = "sink_attention", "cosine_attention"
-ADDITIVE = "additive_attention"
+ADDITIVE, LATENT = "additive_attention", "latent_attention"
 
 
 class SinkScaled(Model, op=SINK):
@@ -127,7 +127,7 @@ class CosineEpsAdded(Model, op=COSINE):
 
     def unit(self, x: Array) -> Array:
         length = np.linalg.norm(x, axis=-1, keepdims=True)
-        return x / (length + self.setting("eps", 1e-6))
+        return x / (length + self.setting("eps", 1e-12))
 
 
 class CosineByMeanSquare(Model, op=COSINE):
@@ -174,3 +174,61 @@ class AdditiveKeyHeadsTiled(Model, op=ADDITIVE):
     def key_weight(self) -> Array:
         sizes = self.case.sizes
         return self.input("w_k")[np.arange(sizes["n"]) % sizes["h"]]
+
+
+class LatentScaleOfContent(Model, op=LATENT):
+    """Scores are divided by √d, without the rotary part."""
+
+    def scale(self) -> float:
+        return self.case.sizes["d"] ** -0.5
+
+
+class LatentQueryUnturned(Model, op=LATENT):
+    """The rotary part of the queries is not turned."""
+
+    def rotary_query(self, x: Array) -> Array:
+        return x
+
+
+class LatentKeyUnturned(Model, op=LATENT):
+    """The rotary part of the keys is not turned."""
+
+    def rotary_key(self, x: Array) -> Array:
+        return x
+
+
+class LatentRotaryMissing(Model, op=LATENT):
+    """The scores have no rotary part."""
+
+    def rotary_query(self, x: Array) -> Array:
+        return np.zeros_like(x)
+
+
+class LatentRotaryOfFirstHead(Model, op=LATENT):
+    """Only the first head has the rotary part of the keys, which all share."""
+
+    def rotary_query(self, x: Array) -> Array:
+        first = np.arange(x.shape[1])[:, None, None] == 0
+        return np.where(first, super().rotary_query(x), 0.0)
+
+
+class LatentOffsetIgnored(Model, op=LATENT):
+    """Queries are turned as if the first of them stood where the first key does."""
+
+    def place_offset(self) -> Array:
+        return np.zeros((1, 1), int)
+
+
+class LatentPairingMixed(Model, op=LATENT):
+    """Neighbours are paired where halves should be, or halves where neighbours."""
+
+    def is_interleaved(self) -> bool:
+        return not super().is_interleaved()
+
+
+class LatentFromQueries(Model, op=LATENT):
+    """Keys and values come from x though there is a context."""
+
+    def context(self) -> Array:
+        x, context = self.input("x"), super().context()
+        return x if x.shape == context.shape else context
