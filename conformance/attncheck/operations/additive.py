@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 
 def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
-    """Plain attention of w with the features tanh(…) as keys of every pair."""
+    """Plain attention of w with the features tanh(…) as keys of every pair.
+
+    W q and U k may be one sum, so each counts the terms of both.
+    """
     q, k, v, w_q, w_k, w_s = (
         numbers.number(own(case, name)) for name in ("q", "k", "v", "w_q", "w_k", "w_s")
     )
     pairs = Pairwise(case, numbers)
-    b, n, i, width = (case.sizes[axis] for axis in "bnia")
-    from_query = pairs.alone(q @ w_q)[:, 0]
-    features = numbers.tanh(from_query + pairs.spread(k @ w_k))
+    b, n, i, j, d, width = (case.sizes[axis] for axis in "bnijda")
+    from_query = pairs.alone(numbers.product(q, w_q, d))[:, 0]
+    features = numbers.tanh(from_query + pairs.spread(numbers.product(k, w_k, d)))
     # The same w for all queries of a head.
     heads = np.repeat(np.tile(np.arange(n), b), i)
     operands = {
@@ -45,8 +48,10 @@ def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
         if "dq" not in found:
             return results
         d_sum = found["dk"] * (-(features * features) + 1.0)[:, None]
-        d_query = summed(numbers, d_sum, [2]).reshape(b, n, i, width)
-        d_key = pairs.gathered(d_sum)
+        # Each is summed again, over features or over positions, in any order.
+        d_query = summed(numbers, d_sum, [2], more=width + b * i)
+        d_query = d_query.reshape(b, n, i, width)
+        d_key = pairs.gathered(d_sum, more=width + b * j)
         d_score = found["dq"].reshape(b, n, i, width)
         return results | {
             "dq": d_query @ w_q.swapaxes(-1, -2),

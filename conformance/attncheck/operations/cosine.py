@@ -63,13 +63,15 @@ class Unit:
         length = numbers.sqrt(summed(numbers, x * x, [-1]))
         self._numbers = numbers
         self._is_long = numbers.nearest(length) >= eps
-        self._length = numbers.where(self._is_long, length, eps)
-        self.vector = x / self._length
+        length = numbers.where(self._is_long, length, eps)
+        # An implementation may divide, or multiply by the inverse.
+        self._inverse = numbers.number(1.0) / length
+        self.vector = x * self._inverse
 
     def back(self, d: Array) -> Array:
         """(d − u (u·d))/|x|, or d/eps."""
         along = self.vector * summed(self._numbers, self.vector * d, [-1])
-        return self._numbers.where(self._is_long, d - along, d) / self._length
+        return self._numbers.where(self._is_long, d - along, d) * self._inverse
 
 
 COSINE = Operation(

@@ -141,17 +141,28 @@ def full(case: "Case", name: str, absent: float | bool = 0.0) -> np.ndarray:
 
 
 def added(numbers: "Arithmetic", bias: np.ndarray, more: Array) -> Array:
-    """A bias and something finite; infinities, which say all, stay what they are."""
+    """A bias and something finite; infinities, which say all, stay what they are.
+
+    As a sum of two terms, because the logit may be added to either of them first.
+    """
     infinite = np.isinf(bias)
-    total = numbers.number(np.where(infinite, 0.0, bias)) + more
-    return numbers.where(infinite, bias, total)
+    finite = numbers.number(np.where(infinite, 0.0, bias))
+    terms = beside(numbers, finite[..., None], more[..., None])
+    return numbers.where(infinite, bias, summed(numbers, terms, [-1])[..., 0])
 
 
-def summed(numbers: "Arithmetic", array: Array, axes: Sequence[int]) -> Array:
-    """The sums over some axes, kept as 1."""
+def summed(
+    numbers: "Arithmetic", array: Array, axes: Sequence[int], *, more: int = 0
+) -> Array:
+    """The sums over some axes, kept as 1.
+
+    Args:
+        more: of further terms, where what is summed goes into other sums.
+    """
     for axis in axes:
         ones = numbers.number(np.ones((array.shape[axis], 1)))
-        array = (array.swapaxes(axis, -1) @ ones).swapaxes(axis, -1)
+        total = numbers.product(array.swapaxes(axis, -1), ones, more)
+        array = total.swapaxes(axis, -1)
     return array
 
 

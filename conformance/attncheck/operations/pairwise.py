@@ -90,11 +90,11 @@ class Pairwise:
         b, n, i = (self.origin.sizes[axis] for axis in "bni")
         return x.reshape(b, n, i, x.shape[-1])
 
-    def gathered(self, d: Array) -> Array:
+    def gathered(self, d: Array, *, more: int = 0) -> Array:
         """`p 1 j x -> b h j x`: summed over the queries of a group."""
         b, h, g, i, j = (self.origin.sizes[axis] for axis in "bhgij")
         d = d.reshape(b, h, g * i, j, d.shape[-1])
-        return summed(self.numbers, d, [2])[:, :, 0]
+        return summed(self.numbers, d, [2], more=more)[:, :, 0]
 
     def back(self, found: Results) -> dict[str, Array]:
         """The log-sum-exp, and the gradient of the bias."""

@@ -8,14 +8,14 @@ ROTARY, ALIBI = "rotary_attention", "alibi_attention"
 T5, SHAW = "t5_attention", "shaw_attention"
 
 
-class RotaryPairingMixed(Model, op=ROTARY):
+class RotaryPairingMixed(Model, op=ROTARY, reference="huggingface/transformers#25199"):
     """Neighbours are paired where halves should be, or halves where neighbours."""
 
     def is_interleaved(self) -> bool:
         return not super().is_interleaved()
 
 
-class RotaryOffsetIgnored(Model, op=ROTARY):
+class RotaryOffsetIgnored(Model, op=ROTARY, reference="flashinfer-ai/flashinfer#847"):
     """Queries are turned as if the first of them stood where the first key does."""
 
     def place_offset(self) -> Array:
@@ -100,7 +100,9 @@ class RotaryValuesTurned(Model, op=ROTARY):
         return q, k, self.turned(v, self.key_places())
 
 
-class RotaryAnglesRounded(Model, op=ROTARY, rounds=True):
+class RotaryAnglesRounded(
+    Model, op=ROTARY, rounds=True, reference="EleutherAI/gpt-neox#1003"
+):
     """Angles are rounded to 16 bits before their cosines."""
 
     def angles(self, places: Array) -> Array:
@@ -131,7 +133,7 @@ class AlibiLaterKeysUnbiased(Model, op=ALIBI):
         return super().linear_bias(np.minimum(distances, 0), slopes)
 
 
-class AlibiSlopesOfAnyCount(Model, op=ALIBI):
+class AlibiSlopesOfAnyCount(Model, op=ALIBI, reference="ml-explore/mlx#343"):
     """Slopes are 2^(−8k/n) for every count of heads."""
 
     def published_slopes(self, n: int) -> list[float]:
@@ -145,7 +147,7 @@ class AlibiSlopesOfNextPower(Model, op=ALIBI):
         return super().published_slopes(1 << (n - 1).bit_length())[:n]
 
 
-class AlibiSlopesFromOne(Model, op=ALIBI):
+class AlibiSlopesFromOne(Model, op=ALIBI, reference="paiml/aprender#2143"):
     """The first slope is 1."""
 
     def published_slopes(self, n: int) -> list[float]:

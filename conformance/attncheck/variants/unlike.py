@@ -8,7 +8,7 @@ SINK, COSINE = "sink_attention", "cosine_attention"
 ADDITIVE, LATENT = "additive_attention", "latent_attention"
 
 
-class SinkScaled(Model, op=SINK):
+class SinkScaled(Model, op=SINK, reference="ROCm/rocm-libraries#12227"):
     """The sink is multiplied by the scale."""
 
     def sink(self) -> Array:
@@ -22,11 +22,18 @@ class SinkCapped(Model, op=SINK):
         return self.capped(super().sink())
 
 
-class SinkMissing(Model, op=SINK):
+class SinkMissing(Model, op=SINK, reference="NVIDIA/TransformerEngine#2541"):
     """There is no sink."""
 
     def sink(self) -> Array:
         return np.full_like(super().sink(), -np.inf)
+
+
+class SinkTwice(Model, op=SINK, reference="ROCm/rocm-libraries#12227"):
+    """The sink is counted twice."""
+
+    def sink(self) -> Array:
+        return super().sink() + np.log(2)
 
 
 class SinkOfKeyHead(Model, op=SINK):
