@@ -26,18 +26,27 @@ INTERMEDIATES = ("scores", "logits", "masked", "weights")
 """What is computed on the way to the output, in that order."""
 
 FORWARD = (*INTERMEDIATES, "output", "lse")
-GRADIENTS = (
-    *("dq", "dk", "dv", "dbias"),
-    *dict.fromkeys(
-        f"d{name}"
-        for operation in OPERATIONS.values()
-        for name in (*operation.required, *operation.optional)
-        if operation.differentiable
-    ),
-)
+GRADIENTS = ("dq", "dk", "dv", "dbias")
 RESULTS = (*FORWARD, *GRADIENTS)
-"""Everything a case may want, in the order in which it is computed."""
+"""Everything a case of attention may want, in the order in which it is computed."""
 
+ALL_GRADIENTS = tuple(
+    dict.fromkeys(
+        [
+            *GRADIENTS,
+            *(
+                f"d{name}"
+                for operation in OPERATIONS.values()
+                for name in (*operation.required, *operation.optional)
+                if operation.differentiable
+            ),
+        ]
+    )
+)
+"""Those of the other operations' own inputs as well."""
+
+ALL_RESULTS = (*FORWARD, *ALL_GRADIENTS)
+"""Everything that any case may want."""
 
 MULTI_HEAD_PARAMS = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
 """Weights and biases of a multi-head case, by the names of `MultiHeadParams`."""
@@ -293,7 +302,7 @@ def _results(case: Case) -> tuple[str, ...]:
     forward = tuple(OPERATIONS[case.op].returns) if case.op in OPERATIONS else FORWARD
     if not {"d_out", "d_lse"} & set(case.inputs):
         return forward
-    return forward + tuple(d for d in GRADIENTS if d[1:] in case.inputs)
+    return forward + tuple(d for d in ALL_GRADIENTS if d[1:] in case.inputs)
 
 
 def _check_input(case: Case, name: str, array: np.ndarray) -> None:

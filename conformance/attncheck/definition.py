@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attncheck import floats, formulas, pairs
-from attncheck.case import GRADIENTS, Case
+from attncheck.case import ALL_GRADIENTS, Case
 from attncheck.operations import OPERATIONS, RETURNED
 
 
@@ -69,7 +69,7 @@ def expected(case: Case) -> Expected:
             reduced = OPERATIONS[case.op].reduce(case, floats)
             found = vars(unrefined(reduced.case))
             given = {n: found[n] for n in RETURNED if found[n] is not None}
-            result = found | dict.fromkeys(GRADIENTS) | reduced.back(given)
+            result = found | dict.fromkeys(ALL_GRADIENTS) | reduced.back(given)
         else:
             result = dict(vars(unrefined(case)))
         if case.dtype == "F64":

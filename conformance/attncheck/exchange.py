@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from attncheck.arrays import read_arrays, write_arrays
-from attncheck.case import RESULTS as RESULT_NAMES
+from attncheck.case import ALL_RESULTS as RESULT_NAMES
 from attncheck.case import Case, check_inputs
 from attncheck.lines import (
     LIMIT,

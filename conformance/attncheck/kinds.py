@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from attncheck.case import RESULTS
+from attncheck.case import ALL_RESULTS
 from attncheck.verdict import Verdict
 
 
@@ -12,7 +12,7 @@ def simplest_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
     def order(verdict: Verdict) -> tuple:
         finding = verdict.first_failure
-        place = RESULTS.index(finding.name) if finding else -1
+        place = ALL_RESULTS.index(finding.name) if finding else -1
         scores = math.prod(verdict.case.sizes[axis] for axis in "bnij")
         return place, bool(verdict.case.law), len(verdict.step or ""), scores
 

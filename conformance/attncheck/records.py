@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from attncheck.case import DTYPES, INPUTS, REQUIRED, RESULTS
+from attncheck.case import ALL_RESULTS, DTYPES, INPUTS, REQUIRED
 from attncheck.lines import shown
 from attncheck.operations import SETTINGS
 
@@ -165,8 +165,8 @@ CASE: Mapping[str, Key] = {
         _is_settings, "an object of an operation's own options", required=False
     ),
     "wants": Key(
-        lambda x: _is_set_of(RESULTS)(x) and x != [],
-        f"a list, without repetition, of some of {', '.join(RESULTS)}",
+        lambda x: _is_set_of(ALL_RESULTS)(x) and x != [],
+        f"a list, without repetition, of some of {', '.join(ALL_RESULTS)}",
     ),
     "compiled": _BOOLEAN,
     "law": _LABEL,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncheck.budget import Pooled, half_ulp, interval, output_dtype
-from attncheck.case import INTERMEDIATES, RESULTS, Case
+from attncheck.case import ALL_RESULTS, INTERMEDIATES, Case
 from attncheck.definition import Expected
 from attncheck.exchange import Result
 from attncheck.laws import Holding
@@ -223,7 +223,7 @@ def judge(
             bounds[name],
             where=expected.visible if name in ("scores", "logits") else True,
         )
-        for name in RESULTS
+        for name in ALL_RESULTS
         if name in case.wants
     )
     statuses = {finding.status for finding in findings}

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from attncheck.case import DTYPES, RESULTS
+from attncheck.case import ALL_RESULTS, DTYPES
 from attncheck.choose import every
 from attncheck.suggest import no_such
 from attncheck.suite import SETS
@@ -127,7 +127,7 @@ def _waiver(place: str, entry: Mapping[str, Any]) -> Waiver:
     needed = [name for name, field in known.items() if field.default is MISSING]
     if missing := [name for name in needed if name not in entry]:
         raise WaiverError(f"{place} has no {missing[0]}")
-    for key, names in (("dtype", DTYPES), ("result", RESULTS)):
+    for key, names in (("dtype", DTYPES), ("result", ALL_RESULTS)):
         if key in entry and entry[key] not in names:
             raise WaiverError(f"{place}: {no_such(key, entry[key], names)}")
     return Waiver(**entry)

@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from attncheck import frameworks
-from attncheck.case import BROADCAST, GRADIENTS, MULTI_HEAD_PARAMS, Case
+from attncheck.case import ALL_GRADIENTS, BROADCAST, MULTI_HEAD_PARAMS, Case
 from attncheck.exchange import MODEL, Result, read_cases, write_arrays, write_result
 from attncheck.operations import OPERATIONS
 from attncheck.serving import Answer, serve
@@ -176,7 +176,7 @@ def _compute(
     with _reading_results():
         _check_arrays(results, inputs, subject.framework, framework)
         _check_owned(results, inputs, framework)
-    if set(case.wants) & set(GRADIENTS) and "d_out" in inputs:
+    if set(case.wants) & set(ALL_GRADIENTS) and "d_out" in inputs:
         gradients = _gradients(subject, case.op, inputs, keywords, framework)
         with _reading_results():
             _check_arrays(gradients, inputs, subject.framework, framework)
@@ -272,7 +272,7 @@ def _gradients(
     subject: Subject, op: str, inputs: dict, keywords: dict, framework: ModuleType
 ) -> dict[str, Any]:
     """The gradients by the subject's own, or by autodiff, or none."""
-    names = [name[1:] for name in GRADIENTS if name[1:] in inputs]
+    names = [name[1:] for name in ALL_GRADIENTS if name[1:] in inputs]
     arguments = [inputs[name] for name in names]
     d_out, d_lse = inputs["d_out"], inputs.get("d_lse")
     if op in subject.operation_grads:

@@ -8,7 +8,7 @@ from textwrap import fill
 
 import numpy as np
 
-from attncheck.case import BROADCAST, FORWARD, GRADIENTS, MULTI_HEAD_PARAMS, Case
+from attncheck.case import ALL_GRADIENTS, BROADCAST, FORWARD, MULTI_HEAD_PARAMS, Case
 from attncheck.operations import OPERATIONS
 from attncheck.shrink import Minimal
 from attncheck.subject import options
@@ -174,7 +174,7 @@ def _operation(case: Case, name: str, framework: str, target: str) -> Iterator[s
         place = f"[{returned.index(name)}]" * (len(returned) > 1)
         yield f"got = operation({words}){place}"
         return
-    wanted = [n[1:] for n in GRADIENTS if n[1:] in case.inputs]
+    wanted = [n[1:] for n in ALL_GRADIENTS if n[1:] in case.inputs]
     yield f"def call({', '.join(wanted)}):"
     yield f"    output, lse = operation({words})"
     yield "    return output, lse" if "d_lse" in case.inputs else "    return output"

@@ -6,7 +6,7 @@ from functools import reduce
 import ml_dtypes
 import numpy as np
 
-from attncheck.case import AXES, DTYPES, FORWARD, GRADIENTS, Case
+from attncheck.case import ALL_GRADIENTS, AXES, DTYPES, FORWARD, Case
 from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.operations import OPERATIONS
 from attncheck.suite.recipe import Arrays, Predicate, Recipe, Sizes
@@ -91,7 +91,7 @@ def _all_that_applies(recipe: Recipe) -> tuple[str, ...]:
     if recipe.is_multi_head and not recipe.op:
         return ("output",)
     given = {*recipe.arrays, *(["bias"] if recipe.bias is not None else [])}
-    gradients = tuple(name for name in GRADIENTS if name[1:] in given)
+    gradients = tuple(name for name in ALL_GRADIENTS if name[1:] in given)
     forward = tuple(OPERATIONS[recipe.op].returns) if recipe.op else FORWARD
     return forward + (gradients if "d_out" in recipe.arrays else ())
 
