@@ -197,7 +197,7 @@ BAD_CASES = {
     "type": (lambda f, r: r.update(clauses=None), "'clauses' must be a list of texts"),
     "sizes": (lambda f, r: r["sizes"].update(j=9), "'sizes' must be {'b': 1"),
     "scale": (lambda f, r: r.update(scale=2), "'scale' must be 0.408"),
-    "op": (lambda f, r: r.update(op="multi_head_attention"), "'op' must be attention"),
+    "op": (lambda f, r: r.update(op="multi_head_attention"), "needs `x`"),
     "twice": (lambda f, r: r.update(id="drawn/F32"), "case drawn/F32 is there twice"),
 }
 

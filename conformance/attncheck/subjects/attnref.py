@@ -2,8 +2,8 @@
 
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 from attncheck import frameworks
 from attncheck.operations import OPERATIONS
@@ -15,9 +15,8 @@ BLOCK = 4
 
 def room_subject(name: str) -> Subject:
     """The room `attnref.<name>`."""
-    variants = f"attnref.{name}.variants"
-    others = import_module(variants) if find_spec(variants) else None
-    return subject_of(import_module(f"attnref.{name}"), name, others)
+    room, variants = (import_module(f"attnref.{name}{x}") for x in ("", ".variants"))
+    return subject_of(room, name, variants)
 
 
 def blocked_subject(name: str) -> Subject:
@@ -41,13 +40,11 @@ def blocked_subject(name: str) -> Subject:
     )
 
 
-def subject_of(
-    room: ModuleType, framework: str, variants: ModuleType | None = None
-) -> Subject:
+def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subject:
     """A module with the public names of a room, as a subject.
 
     Args:
-        variants: where the other operations are, and their gradients.
+        variants: a module with the other operations and their gradients, or None.
     """
 
     def multi_head(params, x, context=None, **options):

@@ -1,5 +1,7 @@
 """Cases about relative positions: biases, keys and values by distance."""
 
+from typing import Any
+
 from attncheck.suite.recipe import WITH_LSE, Recipe, lower_right, upper_left
 from attncheck.suite.shapes import DECODE, LONG, PRIMES, UNGROUPED
 from attncheck.suite.values import around, positive
@@ -14,7 +16,7 @@ WITH_TABLES = (*WITH_LSE, "key_table", "value_table")
 CLIP_2 = {"r": 5}
 """Rows of a table for distances from −2 to 2."""
 
-ALL_OPTIONS = {
+ALL_OPTIONS: dict[str, Any] = {
     "draw": {"bias": around(0, 2)},
     "bias": "nij",
     "scale": -0.4,
