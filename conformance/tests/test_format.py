@@ -13,6 +13,7 @@ from attncheck.exchange import CASES, LARGEST
 from attncheck.exchange import RESULTS as RESULTS_FILE
 from attncheck.judging import Folder, Judge
 from attncheck.lines import DIGITS, LIMIT
+from attncheck.operations import OPERATIONS
 from attncheck.records import CASE, RESULT, STATUSES
 
 ROOT = Path(__file__).parents[2]
@@ -103,13 +104,30 @@ def test_every_input_and_its_axes_are_in_the_tables():
         found |= {
             name: x.replace(" ", "") for name, x in zip(names, axes, strict=False)
         }
-    known = {name for op in REQUIRED for name in REQUIRED[op] + OPTIONAL[op]}
+    ops = REQUIRED.keys() - OPERATIONS.keys()
+    known = {name for op in ops for name in REQUIRED[op] + OPTIONAL[op]}
     assert {name: found.get(name) for name in known} == {n: AXES[n] for n in known}
+
+
+def test_every_operation_has_its_inputs_their_axes_and_its_options_in_a_row():
+    lines = re.findall(
+        r"^\| `(\w+)` \| (.*)", SECTIONS["Other operations"], re.MULTILINE
+    )
+    lines = lines[1:]  # below its head
+    assert [op for op, _ in lines] == list(OPERATIONS)
+    for op, rest in lines:
+        inputs, settings, _ = re.split(r" ?(?<!\\)\| ", rest, maxsplit=2)
+        said = re.findall(r"`(\w+)` `([\w ]+)`", inputs)
+        own = OPERATIONS[op].required | OPERATIONS[op].optional
+        own |= {"x": "bic"} if "x" in OPERATIONS[op].operands else {}
+        assert {name: axes.replace(" ", "") for name, axes in said} == own
+        named = re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", settings))
+        assert set(named) == OPERATIONS[op].settings.keys()
 
 
 def test_every_result_and_its_axes_are_in_the_table():
     names = first_cells("Results")
-    assert set(names) == set(RESULTS)
+    assert set(names) - {"dtable"} == set(RESULTS)
     assert "`b n i e`" in SECTIONS["Results"]
     assert {AXES[name] for name in INTERMEDIATES} == {"bnij"}
 
