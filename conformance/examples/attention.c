@@ -331,7 +331,7 @@ static void write_arrays(FILE *file, const size_t s[4], const float *output,
 /* Why a case is not for this program, or NULL. */
 static const char *lacking(const char *line) {
     if (!is(get(line, "schema"), "attncheck-case/1")) die("cases of another format");
-    if (!is(get(line, "op"), "attention")) return "has attention alone, not multi-head or other";
+    if (!is(get(line, "op"), "attention")) return "has no multi-head or other attention";
     if (!is(get(line, "dtype"), "F32")) return "computes in float32 only";
     return NULL;
 }

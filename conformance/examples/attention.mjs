@@ -101,7 +101,7 @@ function writeArrays(path, dtype, arrays) {
 
 /* Why a case is not for this program, or null. */
 function lacking({ op, dtype }) {
-  if (op !== "attention") return "has attention alone, not multi-head or other";
+  if (op !== "attention") return "has no multi-head or other attention";
   if (!["F32", "F64"].includes(dtype)) return "computes in float32 and float64 only";
   return null;
 }
