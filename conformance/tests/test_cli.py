@@ -16,13 +16,13 @@ import attnref
 from attncheck import minilm
 from attncheck.__main__ import NEEDS
 from attncheck.case import DTYPES
-from attncheck.clauses import CLAUSES
+from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.cli import app
 from attncheck.exchange import CASES, RESULTS, read_cases
 from attncheck.frameworks import NAMES
-from attncheck.suite import cases
+from attncheck.suite import SETS, cases, operation_cases
 from attncheck.target import BUILT_IN
-from attncheck.variants import VARIANTS
+from attncheck.variants import BY_NAME
 
 RIGHT = "attnref.numpy"
 FEW = ("--case", "softcap*", "--dtype", "F32")
@@ -218,7 +218,8 @@ def test_two_folders_of_which_one_was_cut_short_are_judged(place):
 def test_exported_cases_are_those_of_the_set(place):
     ended = attncheck("export", "out", "--dtype", "F32", "--dtype", "BF16")
     assert ended.exit_code == 0
-    want = cases(dtypes=("F32", "BF16"))
+    dtypes = ("F32", "BF16")
+    want = cases(dtypes=dtypes) + operation_cases(dtypes=dtypes)
     assert {c.sha256 for c in read_cases(place / "out")} == {c.sha256 for c in want}
     assert f"{len(want)} cases in out; results go to out/{RESULTS}" in ended.stderr
     assert "real cases: not exported: left out by the test" in ended.stderr
@@ -228,13 +229,15 @@ def test_list_shows_subjects_clauses_sets_and_faults():
     ended = attncheck("list")
     assert ended.exit_code == 0
     shown = one_line(ended.stdout)
-    assert f"faults: {len(VARIANTS)}" in shown
-    for variant in VARIANTS:
-        assert variant.name in shown
-    for name in (*BUILT_IN, *(clause.name for clause in CLAUSES)):
+    assert f"faults: {len(BY_NAME)}" in shown
+    for name in BY_NAME:
+        assert name in shown
+    clauses = (*CLAUSES, *OPERATION_CLAUSES)
+    for name in (*BUILT_IN, *(clause.name for clause in clauses)):
         assert name in ended.stdout
-    assert f"set smoke: {len(cases('smoke'))} cases" in ended.stdout
-    assert f"set full: {len(cases('full'))} cases" in ended.stdout
+    for name in SETS:
+        count = len(cases(name)) + len(operation_cases(name))
+        assert f"set {name}: {count} cases" in ended.stdout
 
 
 def test_list_shows_the_cases_of_a_clause_and_why_they_are_there():
