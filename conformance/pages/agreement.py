@@ -34,9 +34,9 @@ def measure(
     found: dict[str, dict[str, dict[str, float]]] = {}
     for dtype in dtypes:
         case = sentence.attention_case(dtype)
-        cells = _judged(subject, case)
+        cells = judged(subject, case)
         whole = sentence.multi_head_case(dtype)
-        cells["merge"] = _judged(subject, whole)["output"]
+        cells["merge"] = judged(subject, whole)["output"]
         if dtype != "F64":  # in which the definition itself is no more exact
             cells["project"] = _projected(subject, whole)
         for name, cell in cells.items():
@@ -44,18 +44,12 @@ def measure(
     return found
 
 
-def embeddings(room: str) -> float:
-    """How far the model's sentence embeddings are from those by exact attention."""
-    got = embed_with(room_subject(room))
-    return float(np.abs(got - minilm.exact().embedding).max())
+def judged(subject: Subject, case: Case) -> dict[str, dict[str, float]]:
+    """Result → the error and the share of the budget, of one case.
 
-
-def versions(room: str) -> str:
-    """The room's framework, in words."""
-    return frameworks.adapter(room).describe()
-
-
-def _judged(subject: Subject, case: Case) -> dict[str, dict[str, float]]:
+    Raises:
+        AssertionError: the case is not within its budget.
+    """
     want = expected(case)
     result = run_case(subject, case, {})
     assert result.status == "done", result.message
@@ -69,6 +63,17 @@ def _judged(subject: Subject, case: Case) -> dict[str, dict[str, float]]:
         )
         for finding in verdict.findings
     }
+
+
+def embeddings(room: str) -> float:
+    """How far the model's sentence embeddings are from those by exact attention."""
+    got = embed_with(room_subject(room))
+    return float(np.abs(got - minilm.exact().embedding).max())
+
+
+def versions(room: str) -> str:
+    """The room's framework, in words."""
+    return frameworks.adapter(room).describe()
 
 
 def _where(want: Expected, name: str) -> np.ndarray | bool:

@@ -6,6 +6,8 @@ the weights that are drawn; `OUT/mistakes.json` what common mistakes cost.
 `OUT/approximations.json` has the error of approximations and sparse patterns beside
 their cost, `OUT/held.json` how much of its bound every room's approximation uses, and
 `OUT/batches.json` what batches of unequal length waste.
+`OUT/variants.json` says how far the rooms are from the definitions of the exact
+variants, what mistakes in them change, and has what their pages draw.
 """
 
 import json
@@ -19,6 +21,7 @@ import answers
 import approximate
 import batches
 import drawn
+import exact
 import held
 import mistakes
 import sentence
@@ -41,6 +44,14 @@ def steps() -> dict[str, Any]:
         "embeddings": {room: agreement.embeddings(room) for room in rooms},
         "rooms": rooms,
     }
+
+
+def variants() -> dict[str, Any]:
+    """Every room's errors in the exact variants, and what is shown of those."""
+    rooms = {room: exact.measure(room) for room in frameworks.NAMES}
+    versions = {room: agreement.versions(room) for room in rooms}
+    head = {"date": date.today().isoformat(), "versions": versions}
+    return head | exact.evidence(rooms)
 
 
 def write(path: Path, evidence: Any) -> None:
@@ -66,3 +77,4 @@ if __name__ == "__main__":
     write(out / "approximations.json", approximate.measure())
     write(out / "batches.json", batches.measure())
     write(out / "held.json", held.measure())
+    write(out / "variants.json", variants())

@@ -3,6 +3,7 @@
 ```{weights} pronoun                  the weights of a head on the ten tokens
 ```{curve} answers.scale_by_width     lines over a width
 ```{maskgrid} causal 5 7 2             a mask: visible, or blocked and hatched
+```{values} variants.shown.shaw_rows .0f     numbers for queries and keys
 """
 
 import html
@@ -10,7 +11,7 @@ import math
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from evidence import at, read
+from evidence import at, read, written
 from sphinx.util.docutils import SphinxDirective
 
 CELL, SMALL = 40, 24
@@ -40,7 +41,7 @@ def text(x, y, words, **attributes):
     return f'<text x="{x:g}" y="{y:g}"{extra}>{html.escape(words)}</text>'
 
 
-def cell(x, y, side, value):
+def cell(x, y, side, value, words=None):
     """One weight from 0 to 1, or None where the key is blocked."""
     box = f'x="{x}" y="{y}" width="{side - 2}" height="{side - 2}" rx="3" class="edge"'
     if value is None:
@@ -50,6 +51,7 @@ def cell(x, y, side, value):
     if side < CELL:  # too small for a number
         return drawn
     number = f"{value:.2f}".lstrip("0") if value < 0.995 else "1"
+    number = number if words is None else words
     return drawn + text(
         x + side / 2 - 1,
         y + side / 2 + 4,
@@ -61,8 +63,8 @@ def cell(x, y, side, value):
     )
 
 
-def heat(rows, down, across, label, side=CELL):
-    """A matrix of weights with a name for each row and column."""
+def heat(rows, down, across, label, side=CELL, words=None):
+    """A matrix of weights with a name for each row and column; or of other words."""
     middle = side / 2 + 4
     body = [
         text(LEFT - 8, TOP + side * i + middle, name, text_anchor="end", font_size=13)
@@ -74,7 +76,8 @@ def heat(rows, down, across, label, side=CELL):
         body.append(text(x, y, name, font_size=13, transform=turned))
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
-            body.append(cell(LEFT + side * j, TOP + side * i, side, value))
+            said = None if words is None else words[i][j]
+            body.append(cell(LEFT + side * j, TOP + side * i, side, value, said))
     width = LEFT + side * len(across) + 34
     return svg(width, TOP + side * len(down) + 4, label, "".join(body))
 
@@ -112,6 +115,25 @@ class Weights(SphinxDirective):
         caption = " ".join(self.content) or f"{where}: queries down, keys across."
         side = SMALL if "small" in self.options else CELL
         return [figure(heat(rows, tokens, tokens, label, side), caption)]
+
+
+class Values(SphinxDirective):
+    """`{values} PLACE STYLE`: a number for each query and key, the greatest darkest."""
+
+    required_arguments = 2
+    has_content = True
+
+    def run(self):
+        """The figure."""
+        place, style = self.arguments
+        rows = at(place)
+        words = [[written(value, style) for value in row] for row in rows]
+        least, most = min(map(min, rows)), max(map(max, rows))
+        shares = [[(value - least) / (most - least) for value in row] for row in rows]
+        label = "; ".join(f"query {i}: {', '.join(row)}" for i, row in enumerate(words))
+        down, across = (list(map(str, range(len(x)))) for x in (rows, rows[0]))
+        drawing = heat(shares, down, across, label, words=words)
+        return [figure(drawing, " ".join(self.content))]
 
 
 class Grid(SphinxDirective):
@@ -171,10 +193,14 @@ MASKS = {
 
 
 class Curve(SphinxDirective):
-    """`{curve} PLACE`: lines over `d`; in its content `key heading` by semicolons."""
+    """`{curve} PLACE`: lines over `d`; in its content `key heading` by semicolons.
+
+    `:x: key heading` names another axis; `:log:` is that of the values.
+    """
 
     required_arguments = 1
     option_spec = {  # noqa: RUF012
+        "x": directives.unchanged_required,
         "y": directives.unchanged_required,
         "log": directives.flag,
     }
@@ -184,17 +210,19 @@ class Curve(SphinxDirective):
         """The figure."""
         records = at(self.arguments[0])
         lines = [part.split(None, 1) for part in " ".join(self.content).split(";")]
+        across, x_name = self.options.get("x", "d width d").split(None, 1)
         drawing = chart(
-            [record["d"] for record in records],
+            [record[across] for record in records],
             {name: [r[key] for r in records] for key, name in lines},
-            self.options["y"],
+            (x_name, self.options["y"]),
             "log" in self.options,
         )
         return [figure(drawing)]
 
 
-def chart(widths, series, y_name, is_log):
-    """Lines over a logarithmic axis of widths."""
+def chart(widths, series, names, is_log):
+    """Lines over a logarithmic axis of widths, or of what is named."""
+    x_name, y_name = names
     wide, high, left, top = 640, 250, 60, 30
     values = [value for line in series.values() for value in line]
     if is_log:
@@ -205,8 +233,10 @@ def chart(widths, series, y_name, is_log):
     else:
         step = 10 ** math.floor(math.log10(max(values)))
         most = step * math.ceil(max(values) / step)
-        ticks = {most * n / 4: f"{most * n / 4:g}" for n in range(5)}
-        height = lambda v: v / most  # noqa: E731
+        below = min(0, math.floor(4 * min(values) / most))
+        low, ticks = most * below / 4, [most * n / 4 for n in range(below, 5)]
+        ticks = {value: f"{value:g}".replace("-", "−") for value in ticks}
+        height = lambda v: (v - low) / (most - low)  # noqa: E731
     first, last = math.log(widths[0]), math.log(widths[-1])
 
     def x(d):
@@ -222,11 +252,12 @@ def chart(widths, series, y_name, is_log):
             f'y2="{y(value):.1f}" class="rule"/>'
         )
         body.append(text(left - 8, y(value) + 4, name, text_anchor="end", font_size=12))
-    for d in widths:
+    few = widths if len(widths) < 12 else [4**n for n in range(9) if 4**n <= widths[-1]]
+    for d in few:
         body.append(
             text(x(d), top + high + 18, str(d), text_anchor="middle", font_size=12)
         )
-    body.append(text(wide - 110, top + high + 18, "width d", font_size=13))
+    body.append(text(wide - 110, top + high + 18, x_name, font_size=13))
     for n, (name, line) in enumerate(series.items(), 1):
         points = " ".join(
             f"{x(d):.1f},{y(v):.1f}" for d, v in zip(widths, line, strict=True)
@@ -234,7 +265,7 @@ def chart(widths, series, y_name, is_log):
         dashes = ' stroke-dasharray="6 4"' if n % 2 == 0 else ""
         body.append(f'<polyline points="{points}" class="line-{n}"{dashes}/>')
         body.append(text(x(widths[-1]) + 8, y(line[-1]) + 4, name, font_size=13))
-    label = f"{y_name} over the width: " + "; ".join(
+    label = f"{y_name}, over {x_name}: " + "; ".join(
         f"{name} {line[0]:.3g} at {widths[0]}, {line[-1]:.3g} at {widths[-1]}"
         for name, line in series.items()
     )
@@ -244,6 +275,7 @@ def chart(widths, series, y_name, is_log):
 def setup(app):
     """Registers the directives."""
     app.add_directive("weights", Weights)
+    app.add_directive("values", Values)
     app.add_directive("maskgrid", Grid)
     app.add_directive("curve", Curve)
     return {"parallel_read_safe": True}

@@ -2,6 +2,7 @@
 
 {n}`answers.scale_by_width.5.std .1f`     one number, in a line
 ```{measured} scores                      how far the rooms are, in a table
+```{agreement} rotary_attention           the same of a variant, in all of its cases
 ```{libraries} causal window              what two libraries do, in a table
 ```{records} answers.scale_by_width       a list of records, as a table, and its
 d d width; std .1f standard deviation     columns: key, style, heading
@@ -100,6 +101,36 @@ class Measured(SphinxDirective):
         box = nodes.container(classes=["measured"])
         box += self.parse_text_to_nodes(markdown)
         return [box]
+
+
+class Agreement(SphinxDirective):
+    """`{agreement} FUNCTION`: likewise, over all cases of a variant."""
+
+    required_arguments = 1
+
+    def run(self):
+        """A table, and what was measured."""
+        name, found = self.arguments[0], read("variants")
+        cells = {room: found["rooms"][room][name] for room in rooms()}
+        head = ["", *TYPES.values()]
+        body = [
+            [f"{words}, {NAMES.get(room, room)}", *(shared(own[x][t]) for t in TYPES)]
+            for x, words in RESULTS.items()
+            for room, own in cells.items()
+            if x in own
+        ]
+        versions = ", ".join(found["versions"][room] for room in rooms())
+        note = (
+            "The greatest error, and the greatest share of a budget that is used, in "
+            f"{found['cases'][name]} cases of `attncheck`. Profile {found['profile']}. "
+            f"{versions}. {found['date']}. Source: `docs/evidence/variants.json`."
+        )
+        box = nodes.container(classes=["measured"])
+        box += self.parse_text_to_nodes(f"{table(head, body)}\n\n{note}\n")
+        return [box]
+
+
+RESULTS = {"output": "output", "lse": "log-sum-exp", "gradients": "gradients"}
 
 
 class Records(SphinxDirective):
@@ -204,6 +235,7 @@ def setup(app):
     """Registers role and directives."""
     app.add_role("n", Number())
     app.add_directive("measured", Measured)
+    app.add_directive("agreement", Agreement)
     app.add_directive("records", Records)
     app.add_directive("libraries", Libraries)
     app.add_directive("board", Board)
