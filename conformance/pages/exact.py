@@ -56,18 +56,18 @@ def counts() -> dict[str, int]:
     return {name: sum(case.op == name for case in cases) for name in OPERATIONS}
 
 
-def mistakes() -> dict[str, list[dict[str, Any]]]:
-    """Operation → the known mistakes in it, and the most that each changes.
+def mistakes() -> dict[str, dict[str, dict[str, Any]]]:
+    """Operation → the known mistakes in it by name → the most that each changes.
 
     Of the output the relative error, of the log-sum-exp the difference.
     """
     pairs = [(case, expected(case)) for case in operation_cases("smoke", ["F32"])]
     return {
-        name: [
-            _mistake(variant, [pair for pair in pairs if pair[0].op == name])
+        name: {
+            variant.name: _mistake(variant, [x for x in pairs if x[0].op == name])
             for variant in OPERATION_VARIANTS
             if variant.model.op == name and not variant.rounds
-        ]
+        }
         for name in OPERATIONS
     }
 
@@ -79,7 +79,6 @@ def _mistake(
     worst = max(effects, key=lambda name: effects[name])
     lse = max(effect[1] for effect in effects.values())
     return {
-        "name": variant.name,
         "sentence": variant.sentence,
         "output": round(effects[worst][0], 6),
         "lse": round(lse, 6) if np.isfinite(lse) else "∞",
@@ -174,7 +173,7 @@ def t5_far() -> dict[str, int]:
 def alibi_bias() -> list[list[float]]:
     """The bias of the head whose slope is 1/2, for eight queries and keys."""
     i, j = np.ogrid[:8, :8]
-    return (-0.5 * abs(j - i)).tolist()
+    return (0.0 - 0.5 * abs(j - i)).tolist()  # 0, not −0
 
 
 def slopes() -> list[dict[str, float]]:

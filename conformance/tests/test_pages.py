@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attncheck import minilm
+from attncheck.operations import OPERATIONS
 from attnref.numpy import attention
 
 ROOT = Path(__file__).parents[2]
@@ -43,20 +44,53 @@ def numbers(value, place=()):
     return {k: v for key, x in parts for k, v in numbers(x, (*place, key)).items()}
 
 
-@needs_model
-def test_questions_are_answered_with_what_is_measured(pages):
+def assert_measured(found, kept):
     """Four digits; what is as small as rounding is at most four times as large."""
-    found, kept = (
-        numbers(x) for x in (pages("answers").measure(), evidence("answers"))
-    )
+    found, kept = numbers(found), numbers(kept)
     assert found.keys() == kept.keys(), AGAIN
     for place, value in kept.items():
         if isinstance(value, str):
             assert found[place] == value, (place, AGAIN)
-        elif value < SMALL:
-            assert found[place] <= 4 * max(value, 1e-12), (place, AGAIN)
+        elif abs(value) < SMALL:
+            assert abs(found[place]) <= 4 * max(abs(value), 1e-12), (place, AGAIN)
         else:
             assert found[place] == pytest.approx(value, rel=1e-4), (place, AGAIN)
+
+
+@needs_model
+def test_questions_are_answered_with_what_is_measured(pages):
+    assert_measured(pages("answers").measure(), evidence("answers"))
+
+
+def test_exact_variants_are_shown_as_measured(pages):
+    exact, kept = pages("exact"), evidence("variants")
+    assert_measured(exact.counts(), kept["cases"])
+    assert_measured(exact.shown(), kept["shown"])
+
+
+def test_mistakes_in_exact_variants_change_what_is_kept(pages):
+    assert_measured(pages("exact").mistakes(), evidence("variants")["mistakes"])
+
+
+def test_every_exact_variant_has_a_page_with_code_agreement_and_mistakes():
+    """Which the table of steps and the README's row link to."""
+    folder, kept = ROOT / "docs", evidence("variants")
+    pages = {p.name: p.read_text("utf-8") for p in (folder / "variants").glob("*.md")}
+    index = (folder / "steps" / "index.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert all(found.keys() == OPERATIONS.keys() for found in kept["rooms"].values())
+    for name in OPERATIONS:
+        (page,) = (x for x, text in pages.items() if f"{{agreement}} {name}" in text)
+        assert re.search(rf"```{{rooms}} variants/\w+\.py .*\b{name}\b", pages[page])
+        assert f"```{{records}} variants.mistakes.{name}\n" in pages[page]
+        assert re.search(rf"\(\.\./variants/{page}\) \|.*`{name}`", index)
+        assert re.search(rf"\[`{name}`\]\(docs/variants/{page}", readme)
+
+
+def test_every_room_is_within_the_budget_of_every_variant():
+    for room, found in evidence("variants")["rooms"].items():
+        for place, value in numbers(found).items():
+            assert place[-1] == "error" or 0 <= value <= 1, (room, place)
 
 
 @needs_model

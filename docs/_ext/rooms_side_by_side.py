@@ -5,9 +5,11 @@
 
 shows that function of every room, and under "All" one under the other.  The rooms are
 found by their folders, so a new one has its tab by being there.  `?framework=jax` in
-the address opens a tab; the choice is remembered.
+the address opens a tab; the choice is remembered.  A function that only some rooms have
+is shown in those.
 """
 
+import re
 from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
@@ -27,13 +29,20 @@ def rooms():
 
 
 def code(room, file, functions):
-    """The functions of a room, pulled from its file."""
+    """Those of the functions that a room has, pulled from its file."""
+    defined = set(re.findall(r"^(?:def|class) (\w+)", source(room, file), re.MULTILINE))
+    functions = [function for function in functions if function in defined]
     caption = f":caption: impls/attnref/{room}/{file}"
     return "\n".join(
         f"{FENCE}{{literalinclude}} /../impls/attnref/{room}/{file}\n"
         f":pyobject: {function}\n{caption if not n else ''}\n{FENCE}\n"
         for n, function in enumerate(functions)
     )
+
+
+def source(room, file):
+    """The text of a room's file."""
+    return (IMPLS / room / file).read_text("utf-8")
 
 
 def tab(title, sync, content):
@@ -52,6 +61,10 @@ class Rooms(SphinxDirective):
     def run(self):
         """The tabs."""
         file, functions = self.arguments[0], self.arguments[1].split()
+        shared = "".join(source(room, file) for room in rooms())
+        for function in functions:
+            if not re.search(rf"^(def|class) {function}\b", shared, re.MULTILINE):
+                raise self.error(f"no room has {function} in {file}")
         codes = {room: code(room, file, functions) for room in rooms()}
         tabs = [
             *(tab(NAMES.get(r, r), r, text) for r, text in codes.items()),

@@ -10,6 +10,7 @@ from attncheck import minilm
 
 ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "docs" / "evidence" / "steps.json"
+VARIANTS = ROOT / "docs" / "evidence" / "variants.json"
 
 
 @pytest.mark.skipif(minilm.available() is not None, reason=str(minilm.available()))
@@ -43,3 +44,16 @@ def test_the_pages_quote_what_approximations_use_of_their_bounds(room, monkeypat
     assert found.keys() == kept.keys()
     for name, row in found.items():
         assert row["F32"] <= 4 * kept[name]["F32"], (name, "run `nox -s pages`")
+
+
+def test_the_pages_quote_the_rooms_errors_in_exact_variants(room, monkeypatch):
+    """Likewise: the greatest error in float32, over all cases of a variant."""
+    monkeypatch.syspath_prepend(ROOT / "conformance" / "pages")
+    kept = json.loads(VARIANTS.read_text("utf-8"))["rooms"][room.name]
+    found = import_module("exact").measure(room.name, ["F32"])
+    assert found.keys() == kept.keys()
+    for name, results in found.items():
+        assert results.keys() == kept[name].keys()
+        for result, cells in results.items():
+            ratio = cells["F32"]["error"] / kept[name][result]["F32"]["error"]
+            assert 1 / 4 <= ratio <= 4, (name, result, ratio, "run `nox -s pages`")
