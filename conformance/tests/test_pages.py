@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from attncheck import minilm
+from attncheck.case import DTYPES
 from attncheck.operations import OPERATIONS
+from attncheck.suite import operation_cases
 from attnref.numpy import attention
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +66,7 @@ def test_questions_are_answered_with_what_is_measured(pages):
 
 def test_exact_variants_are_shown_as_measured(pages):
     exact, kept = pages("exact"), evidence("variants")
+    assert kept["measured"] == {name: [*x] for name, x in exact.MEASURED.items()}
     assert_measured(exact.counts(), kept["cases"])
     assert_measured(exact.shown(), kept["shown"])
 
@@ -88,7 +91,12 @@ def test_every_exact_variant_has_a_page_with_code_agreement_and_mistakes():
 
 
 def test_every_room_is_within_the_budget_of_every_variant():
-    for room, found in evidence("variants")["rooms"].items():
+    kept = evidence("variants")
+    ids = {
+        f"{x}/{t}" for names in kept["measured"].values() for x in names for t in DTYPES
+    }
+    assert ids <= {case.id for case in operation_cases("smoke")}
+    for room, found in kept["rooms"].items():
         for place, value in numbers(found).items():
             assert place[-1] == "error" or 0 <= value <= 1, (room, place)
 

@@ -2,7 +2,7 @@
 
 {n}`answers.scale_by_width.5.std .1f`     one number, in a line
 ```{measured} scores                      how far the rooms are, in a table
-```{agreement} rotary_attention           the same of a variant, in all of its cases
+```{agreement} rotary_attention           the same of a variant, in cases of its own
 ```{libraries} causal window              what two libraries do, in a table
 ```{records} answers.scale_by_width       a list of records, as a table, and its
 d d width; std .1f standard deviation     columns: key, style, heading
@@ -104,7 +104,7 @@ class Measured(SphinxDirective):
 
 
 class Agreement(SphinxDirective):
-    """`{agreement} FUNCTION`: likewise, over all cases of a variant."""
+    """`{agreement} FUNCTION`: likewise of a variant, in cases of the judge."""
 
     required_arguments = 1
 
@@ -112,6 +112,7 @@ class Agreement(SphinxDirective):
         """A table, and what was measured."""
         name, found = self.arguments[0], read("variants")
         cells = {room: found["rooms"][room][name] for room in rooms()}
+        cases = [f"`{case}`" for case in found["measured"][name]]
         head = ["", *TYPES.values()]
         body = [
             [f"{words}, {NAMES.get(room, room)}", *(shared(own[x][t]) for t in TYPES)]
@@ -121,8 +122,9 @@ class Agreement(SphinxDirective):
         ]
         versions = ", ".join(found["versions"][room] for room in rooms())
         note = (
-            "The greatest error, and the greatest share of a budget that is used, in "
-            f"{found['cases'][name]} cases of `attncheck`. Profile {found['profile']}. "
+            "The greatest error, and the greatest share of a budget that is used. "
+            f"Of the cases of `attncheck`: {' and '.join(cases)}. "
+            f"Profile {found['profile']}. "
             f"{versions}. {found['date']}. Source: `docs/evidence/variants.json`."
         )
         box = nodes.container(classes=["measured"])
