@@ -111,16 +111,23 @@ class Agreement(SphinxDirective):
     def run(self):
         """A table, and what was measured."""
         name, found = self.arguments[0], read("variants")
-        cells = {room: found["rooms"][room][name] for room in rooms()}
+        own = [room for room in rooms() if room in found["rooms"]]
+        cells = {room: found["rooms"][room][name] for room in own}
         cases = [f"`{case}`" for case in found["measured"][name]]
         head = ["", *TYPES.values()]
         body = [
-            [f"{words}, {NAMES.get(room, room)}", *(shared(own[x][t]) for t in TYPES)]
+            [
+                f"{words}, {NAMES.get(room, room)}",
+                *(
+                    shared(cell[x][t]) if t in cell[x] else "not measured"
+                    for t in TYPES
+                ),
+            ]
             for x, words in RESULTS.items()
-            for room, own in cells.items()
-            if x in own
+            for room, cell in cells.items()
+            if x in cell
         ]
-        versions = ", ".join(found["versions"][room] for room in rooms())
+        versions = ", ".join(found["versions"][room] for room in own)
         note = (
             "The greatest error, and the greatest share of a budget that is used. "
             f"Of the cases of `attncheck`: {' and '.join(cases)}. "
