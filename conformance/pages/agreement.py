@@ -100,7 +100,7 @@ def _projected(subject: Subject, case: Case) -> dict[str, float]:
         got = framework.to_numpy(project(*arguments))
     want = operands(case)[0]
     problem = Problem(case, expected(case), units(case, STRICT))
-    bound = problem.projection_errors[0]
+    bound = problem.operand_errors[0]
     room = bound + half_ulp(np.abs(want) + bound, got.dtype)
     used = float((np.abs(got.astype(np.float64) - want) / room).max())
     return _cell(got, want, used, True)

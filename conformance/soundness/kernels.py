@@ -365,7 +365,11 @@ def _multi_head(case: Case, kernel: Kernel) -> dict[str, np.ndarray]:
     inner |= {"q": project(a["x"], "q"), "k": project(context, "k")}
     inner |= {"v": project(context, "v") * acc.type(kernel.gain)}
     wide = replace(
-        case, dtype="F64" if acc == np.float64 else "F32", inputs=inner, strides={}
+        case,
+        op="attention",
+        dtype="F64" if acc == np.float64 else "F32",
+        inputs=inner,
+        strides={},
     )
     got = _attention(wide, replace(kernel, gain=1.0), storage)
     heads = kernel.keep(got["output"], "scores", storage)

@@ -20,7 +20,7 @@ PROGRAMS = ("nox", "attncheck", "pytest", "python", "torchrun")
 
 SHORTER = {
     "run": ["--case", "causal-square/F32"],
-    "board": ["--only", "onnx:attention-23"],
+    "board": ["--only", "torch:sdpa-math"],
 }
 """Command of the judge → what is added to it here, so that it takes seconds."""
 
@@ -86,8 +86,8 @@ def run(words, place):
 @pytest.mark.parametrize("shown", SHOWN, ids=" ".join)
 def test_a_command_on_a_page_runs(shown, room, place):
     line, (program, first, *_) = " ".join(shown), shown
-    framework = re.search(r"torch|sdpa|jax", line)
-    owner = framework[0].replace("sdpa", "torch") if framework else "numpy"
+    framework = re.search(r"jax|torch|sdpa|board", line)
+    owner = ("jax" if framework[0] == "jax" else "torch") if framework else "numpy"
     if owner != room.name:
         pytest.skip(f"a command for the tests of the {owner} room")
     if program == "nox":
