@@ -23,7 +23,9 @@ def make_case(seed, dtype="BF16", *, i=64, j=96, d=16):
     return Case(id=f"case {seed}", clauses=(), why="", dtype=dtype, inputs=arrays)
 
 
-def output(case, *, gain=1.0, truncate=False, cut_weights=False, excess=0.0):
+def output(
+    case, *, gain=1.0, truncate=False, cut_weights=False, excess=0.0, of_maximum=1.0
+):
     """float64 attention with rounded weights, rounded once at the end."""
     q, k, v = (case.inputs[n].astype(np.float64) for n in "qkv")
     storage = DTYPES[case.dtype]
@@ -35,7 +37,8 @@ def output(case, *, gain=1.0, truncate=False, cut_weights=False, excess=0.0):
         if (cut_weights)
         else used
     )
-    out = gain * (used @ v) / p.sum(axis=-1, keepdims=True)
+    summed = np.where(p == 1, of_maximum, p)
+    out = gain * (used @ v) / summed.sum(axis=-1, keepdims=True)
     noise = np.random.default_rng(0).standard_normal(out.shape)
     out = out * (1 + excess * 2.0**-8 * noise)
     rounded = nearest(out, storage)
@@ -45,11 +48,11 @@ def output(case, *, gain=1.0, truncate=False, cut_weights=False, excess=0.0):
     return rounded
 
 
-def one_sample(seed, dtype="BF16", **fault):
-    case = make_case(seed, dtype)
+def one_sample(seed, dtype="BF16", profile=PROFILE, j=96, **fault):
+    case = make_case(seed, dtype, j=j)
     want = expected(case)
-    budget = derive(case, want, PROFILE)
-    return sample(case, want, budget, PROFILE, output(case, **fault))
+    budget = derive(case, want, profile)
+    return sample(case, want, budget, profile, output(case, **fault))
 
 
 def pooled(seeds, dtype="BF16", **fault):
@@ -71,6 +74,18 @@ def test_a_gain_far_below_the_bound_of_any_element_is_found():
     assert found.rms < 1.15
     assert not found.passes
     assert found.gain == pytest.approx(gain - 1, abs=found.gain_error * 4)
+
+
+def test_an_error_of_exp_at_the_maximum_is_a_gain_that_a_coarse_exp_may_have():
+    """In the row sum alone, as rounding takes it out of the weight of 1."""
+    error = 2.0**-13
+    coarse = PROFILES["tensor-core+exp"]
+    given = {"dtype": "F16", "j": 16, "of_maximum": 1 - error}
+    assert pooled(range(16), profile=coarse, **given).passes
+    found = pooled(range(16), **given)
+    assert found.gain > found.gain_limit
+    too_much = given | {"of_maximum": 1 - 256 * error}
+    assert not pooled(range(16), profile=coarse, **too_much).passes
 
 
 def test_an_output_that_is_cut_off_instead_of_rounded_has_a_gain():
