@@ -29,7 +29,7 @@ RECIPES = (
 )  # fmt: skip
 """Cases for what blocks make hard; the full set judges all of them."""
 
-CASES = {case.id: case for case in cases(dtypes=("F32", "BF16"))}
+CASES = {case.id: case for case in cases(dtypes=("F32", "BF16", "F64"))}
 
 
 def judged(subject, case):
@@ -45,8 +45,9 @@ def test_the_judge_passes_blocks_of_four(room, recipe):
     assert verdict.status == "pass", verdict
 
 
-def test_the_judge_passes_blocks_in_16_bits(room):
-    verdict = judged(blocked_subject(room.name), CASES["softcap-causal/BF16"])
+@pytest.mark.parametrize("dtype", ["BF16", "F64"])
+def test_the_judge_passes_blocks_in_other_types(room, dtype):
+    verdict = judged(blocked_subject(room.name), CASES[f"softcap-causal/{dtype}"])
     assert verdict.status == "pass", verdict
 
 

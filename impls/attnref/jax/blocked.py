@@ -285,9 +285,9 @@ def _visits(extents):
     ranks = [[rank(x) for x in row] for row in extents]
     order = [sorted(range(len(row)), key=row.__getitem__) for row in ranks]
     return {
-        "order": jnp.array(order, jnp.int32),
-        "whole": jnp.array([row.count(0) for row in ranks], jnp.int32),
-        "visited": jnp.array([len(row) - row.count(2) for row in ranks], jnp.int32),
+        "order": jnp.array(order, int),
+        "whole": jnp.array([row.count(0) for row in ranks], int),
+        "visited": jnp.array([len(row) - row.count(2) for row in ranks], int),
     }
 
 
