@@ -1,5 +1,7 @@
 """From weights to outputs: dropout with a given choice, and the weighted sum."""
 
+import jax
+
 from attnref.spec import patterns
 
 from .scores import contract, group, ungroup
@@ -16,6 +18,7 @@ def apply_dropout(weights, rate=0.0, keep=None):
     return weights if keep is None else weights * keep / (1 - float(rate))
 
 
+@jax.jit
 def attend(weights, v):
     """The weighted sum of the values.
 

@@ -1,5 +1,10 @@
-"""Attention: the steps put together."""
+"""Attention: the steps put together.
 
+Steps of several operations are compiled, each by itself, as the functions of `jax.nn`
+are: outside of `jax.jit` a step is then one call, and a new shape one compilation.
+"""
+
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -128,6 +133,11 @@ def put_together(
     masked = apply_mask(logits, mask)
     weights, lse = softmax(masked)
     output = attend(apply_dropout(weights, dropout_rate, dropout_keep), v)
-    # An empty row's sum is 0, also where 0·NaN = NaN, and no gradient comes in.
-    output = jnp.where(lse[..., None] == -jnp.inf, 0, output)
-    return Steps(raw, logits, masked, weights, output.astype(dtype), lse)
+    return Steps(raw, logits, masked, weights, _rounded(output, lse, dtype), lse)
+
+
+@partial(jax.jit, static_argnames="dtype")
+def _rounded(output, lse, dtype):
+    """The output in its dtype; that of an empty row, whose lse is −∞, is 0."""
+    # Also where 0·NaN = NaN, and no gradient comes in.
+    return jnp.where(lse[..., None] == -jnp.inf, 0, output).astype(dtype)

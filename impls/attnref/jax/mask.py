@@ -78,8 +78,11 @@ def forget_blocked(q, k, v, mask=None):
     share them, and queries that are left no key.  A weight of exactly 0 does not
     suffice: 0·NaN = NaN, in the forward products and in the backward ones.
     """
-    if mask is None:
-        return q, k, v
+    return (q, k, v) if mask is None else _forget(q, k, v, mask)
+
+
+@jax.jit
+def _forget(q, k, v, mask):
     seeing = mask.any(axis=3)
     seen = seen_keys(mask, k.shape[1])
     return (

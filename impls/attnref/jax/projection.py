@@ -1,10 +1,13 @@
 """Into the heads and out of them: the projections."""
 
+import jax
+
 from attnref.spec import patterns
 
 from .scores import accumulate, contract
 
 
+@jax.jit
 def project(x, w, b=None):
     """One projection of a sequence into heads: x·w + b.
 
@@ -20,6 +23,7 @@ def project(x, w, b=None):
     return heads if b is None else heads + accumulate(b)[:, None, :]
 
 
+@jax.jit
 def merge(heads, w, b=None):
     """The heads' outputs, brought back to the model width: Σ_n o_n·w_n + b.
 

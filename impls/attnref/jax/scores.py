@@ -45,6 +45,7 @@ def ungroup(x):
     return rearrange(x, patterns.UNGROUP)
 
 
+@jax.jit
 def scores(q, k):
     """Raw dot products q·k, each query head with its key/value head.
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 
+@jax.jit
 def softmax(masked):
     """Weights over the keys, and the log of their denominator.
 

@@ -1,5 +1,7 @@
 """Additive scores: a small network of one hidden layer compares query and key."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from einops import rearrange
@@ -35,12 +37,15 @@ def additive_attention(q, k, v, *, w_q, w_k, w_s, **options):
     parameters = {"w_q": (w_q, "n d a"), "w_k": (w_k, "h d a"), "w_s": (w_s, "n a")}
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
 
-    def additive_scores(q, k):
-        of_q = group(contract(patterns.HIDDEN_QUERY, q, w_q), k.shape[1])
-        of_k = contract(patterns.HIDDEN_KEY, k, w_k)
-        hidden = jnp.tanh(of_q[:, :, :, :, None] + of_k[:, :, None, None])
-        w = rearrange(w_s, patterns.GROUP_WEIGHTS, h=k.shape[1])
-        return ungroup(contract(patterns.ADDITIVE_SCORES, hidden, w))
-
-    steps = put_together(q, k, v, sizes, scale=1, scores=additive_scores, **options)
+    additive = partial(_scores, w_q=w_q, w_k=w_k, w_s=w_s)
+    steps = put_together(q, k, v, sizes, scale=1, scores=additive, **options)
     return steps.output, steps.lse
+
+
+@jax.jit
+def _scores(q, k, w_q, w_k, w_s):
+    of_q = group(contract(patterns.HIDDEN_QUERY, q, w_q), k.shape[1])
+    of_k = contract(patterns.HIDDEN_KEY, k, w_k)
+    hidden = jnp.tanh(of_q[:, :, :, :, None] + of_k[:, :, None, None])
+    w = rearrange(w_s, patterns.GROUP_WEIGHTS, h=k.shape[1])
+    return ungroup(contract(patterns.ADDITIVE_SCORES, hidden, w))

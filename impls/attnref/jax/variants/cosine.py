@@ -52,6 +52,7 @@ def cosine_attention(q, k, v, *, temperature=None, eps=1e-12, **options):
     return steps.output, steps.lse
 
 
+@jax.jit
 def _unit(x, eps):
     """`x` at length 1, unless it is shorter than eps: x / max(|x|, eps)."""
     square = (x * x).sum(axis=-1, keepdims=True)

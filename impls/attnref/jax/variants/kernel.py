@@ -216,6 +216,7 @@ def _taken(features_q, features_k, v, count):
     return _divided(contract(spec.TAKEN_EACH, grouped, sums[:, :, count]))
 
 
+@jax.jit
 def _divided(taken):
     """`b h g i (e + 1)` → `b n i e`, 0 where all weights are, and the denominator."""
     taken = ungroup(taken)
@@ -225,5 +226,6 @@ def _divided(taken):
     return output, total[..., 0]
 
 
+@jax.jit
 def _log(total):
     return jnp.where(total == 0, -jnp.inf, jnp.log(jnp.where(total == 0, 1, total)))

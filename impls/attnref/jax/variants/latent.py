@@ -100,6 +100,7 @@ def latent_attention(
     return merge(heads, params.w_o).astype(dtype)
 
 
+@jax.jit
 def _plain(params, x, source, turned_q, turned_k):
     """Queries, keys and values of every head."""
     c = contract(patterns.COMPRESS, source, params.w_c)
@@ -109,6 +110,7 @@ def _plain(params, x, source, turned_q, turned_k):
     return q, jnp.concatenate([k, turned_k], axis=-1), v
 
 
+@jax.jit
 def _absorbed(params, x, source, turned_q, turned_k):
     """Queries with W_k in them, and one key and value for all heads."""
     c = contract(patterns.COMPRESS, source, params.w_c)[:, None]

@@ -3,6 +3,8 @@
 Query i stands at i + offset and key j at j; what counts is j − i − offset.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from einops import rearrange
@@ -53,17 +55,16 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
     mask = options["mask"] = mask_array(options.get("mask"), sizes)
     rows = shaw_row(distances(offset, sizes), shaw_clip(sizes["r"]))
-    of_keys = _look_up(key_table, rows, mask, sizes)
+    of_keys = _look_up(key_table, rows, mask, sizes["b"])
 
     def shaw_scores(q, k):
-        return scores(q, k) + contract(patterns.RELATIVE_SCORES, q, of_keys)
+        return scores(q, k) + _relative_scores(q, of_keys)
 
     def shaw_attend(weights, v):
         if value_table is None:
             return attend(weights, v)
-        of_values = _look_up(value_table, rows, mask, sizes)
-        relative = contract(patterns.RELATIVE_ATTEND, weights, of_values)
-        return attend(weights, v) + relative
+        of_values = _look_up(value_table, rows, mask, sizes["b"])
+        return attend(weights, v) + _relative_attend(weights, of_values)
 
     steps = put_together(
         q, k, v, sizes, scores=shaw_scores, attend=shaw_attend, **options
@@ -71,12 +72,23 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     return steps.output, steps.lse
 
 
-def _look_up(table, rows, mask, sizes):
+@partial(jax.jit, static_argnames="b")
+def _look_up(table, rows, mask, b):
     """The table's vectors by pairs, `b i j x`; 0 for a pair that no head may see."""
     found = accumulate(table)[rows]
     if mask is not None:
         found = jnp.where(mask.any(axis=1)[..., None], found, 0)
-    return jnp.broadcast_to(found, (sizes["b"], *found.shape[1:]))
+    return jnp.broadcast_to(found, (b, *found.shape[1:]))
+
+
+@jax.jit
+def _relative_scores(q, of_keys):
+    return contract(patterns.RELATIVE_SCORES, q, of_keys)
+
+
+@jax.jit
+def _relative_attend(weights, of_values):
+    return contract(patterns.RELATIVE_ATTEND, weights, of_values)
 
 
 def t5_attention(

@@ -52,9 +52,14 @@ def rotate(x, positions, *, base=10000.0, width=None, pairing="halves"):
     x = accumulate(x)
     powers = [base ** (-2 * t / width) for t in range(width // 2)]
     thetas = jnp.array(powers, x.dtype)
+    return _turn(x, positions, thetas, pairing)
+
+
+@partial(jax.jit, static_argnames="pairing")
+def _turn(x, positions, thetas, pairing):
     angles = positions.astype(x.dtype)[..., None, :, None] * thetas
     cos, sin = jnp.cos(angles), jnp.sin(angles)
-    place = patterns.PAIRINGS[pairing]
+    place, width = patterns.PAIRINGS[pairing], 2 * len(thetas)
     first, second = rearrange(x[..., :width], f"{place} -> {patterns.PAIRS}", two=2)
     pairs = [first * cos - second * sin, first * sin + second * cos]
     turned = rearrange(pairs, f"{patterns.PAIRS} -> {place}")

@@ -1,5 +1,7 @@
 """A sink: a logit of a head's own, which takes weight and gives nothing."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -35,13 +37,21 @@ def sink_attention(q, k, v, *, sinks, **options):
     parameters = {"sinks": (sinks, "n")}
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
 
-    def sink_softmax(masked):
-        column = accumulate(sinks)[:, None, None]
-        column = jnp.broadcast_to(column, (*masked.shape[:-1], 1))
-        weights, lse = softmax(jnp.concatenate([masked, column], axis=-1))
-        return weights[..., :-1], lse
-
-    steps = put_together(q, k, v, sizes, softmax=sink_softmax, **options)
+    with_sinks = partial(_softmax_with, sinks=sinks)
+    steps = put_together(q, k, v, sizes, softmax=with_sinks, **options)
     # A row of no key is empty, although its log-sum-exp is not −∞.
     empty = (steps.masked == -jnp.inf).all(axis=-1)
     return jnp.where(empty[..., None], 0, steps.output), steps.lse
+
+
+@jax.jit
+def _softmax_with(masked, sinks):
+    """`softmax` of `masked`, `b n i j`, and one logit more, whose weight is left out.
+
+    Args:
+        sinks: `n`.
+    """
+    column = accumulate(sinks)[:, None, None]
+    column = jnp.broadcast_to(column, (*masked.shape[:-1], 1))
+    weights, lse = softmax(jnp.concatenate([masked, column], axis=-1))
+    return weights[..., :-1], lse
