@@ -4,18 +4,18 @@ The cases are those of the judge's smoke set, of every operation beside attentio
 rooms are measured on one or two of each.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import agreement
 import numpy as np
 
-from attncheck.case import DTYPES, Case
+from attncheck.case import DTYPES, FORWARD, Case
 from attncheck.definition import Expected, expected
 from attncheck.operations import OPERATIONS
 from attncheck.subjects.attnref import room_subject
 from attncheck.suite import operation_cases
-from attncheck.variants import OPERATION_VARIANTS, Variant
+from attncheck.variants import OPERATION_VARIANTS, Variant, backward
 from attnref.numpy import attention, attention_steps
 from attnref.numpy.variants import (
     LatentParams,
@@ -71,19 +71,40 @@ def counts() -> dict[str, int]:
     return {name: sum(case.op == name for case in cases) for name in OPERATIONS}
 
 
-def mistakes() -> dict[str, dict[str, dict[str, Any]]]:
-    """Operation → the known mistakes in it by name → the most that each changes.
+Mistakes = dict[str, dict[str, dict[str, Any]]]
+"""Operation → name → sentence, effect, and the case in which that is greatest."""
+
+
+def mistakes() -> Mistakes:
+    """The known mistakes, and the most that each changes.
 
     Of the output the relative error, of the log-sum-exp the difference.
     """
+    return _effects([v for v in _known() if v not in GRADIENTS], _mistake)
+
+
+def gradient_mistakes() -> Mistakes:
+    """Those that only gradients show: the relative error of one."""
+    return _effects(GRADIENTS, _gradient_mistake)
+
+
+def _known() -> list[Variant]:
+    return [variant for variant in OPERATION_VARIANTS if not variant.rounds]
+
+
+GRADIENTS = [v for v in _known() if v.model.__module__ == backward.__name__]
+
+
+def _effects(variants: Sequence[Variant], measured: Callable) -> Mistakes:
     pairs = [(case, expected(case)) for case in operation_cases("smoke", ["F32"])]
     return {
         name: {
-            variant.name: _mistake(variant, [x for x in pairs if x[0].op == name])
-            for variant in OPERATION_VARIANTS
-            if variant.model.op == name and not variant.rounds
+            v.name: {"sentence": v.sentence}
+            | measured(v, [pair for pair in pairs if pair[0].op == name])
+            for v in some
         }
         for name in OPERATIONS
+        if (some := [v for v in variants if v.model.op == name])
     }
 
 
@@ -94,7 +115,6 @@ def _mistake(
     worst = max(effects, key=lambda name: effects[name])
     lse = max(effect[1] for effect in effects.values())
     return {
-        "sentence": variant.sentence,
         "output": round(effects[worst][0], 6),
         "lse": round(lse, 6) if np.isfinite(lse) else "∞",
         "case": worst.split("/")[0],
@@ -108,6 +128,28 @@ def _effect(variant: Variant, case: Case, want: Expected) -> tuple[float, float]
         return output, 0.0
     apart = wrong["lse"] != want.lse  # −∞ is equal to −∞
     return output, float(np.abs(wrong["lse"][apart] - want.lse[apart]).max(initial=0))
+
+
+NOTHING = 1e-9
+"""What is no larger is 0 but for rounding: a share of it says nothing."""
+
+
+def _gradient_mistake(
+    variant: Variant, pairs: Iterable[tuple[Case, Expected]]
+) -> dict[str, Any]:
+    effects = {}
+    for case, want in pairs:
+        wrong = variant.results(case)
+        for name in (n for n in case.wants if n not in FORWARD):
+            right = getattr(want, name)
+            if np.abs(right).max() > NOTHING:
+                effects[case.id, name] = round(_relative(wrong[name], right), 9)
+    case_id, result = max(effects, key=lambda place: effects[place])
+    return {
+        "error": round(effects[case_id, result], 6),
+        "result": result,
+        "case": case_id.split("/")[0],
+    }
 
 
 def shown() -> dict[str, Any]:
@@ -365,5 +407,6 @@ def evidence(rooms: Mapping[str, Any]) -> dict[str, Any]:
         "cases": counts(),
         "rooms": rooms,
         "mistakes": mistakes(),
+        "gradient_mistakes": gradient_mistakes(),
         "shown": shown(),
     }

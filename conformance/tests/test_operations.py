@@ -24,10 +24,11 @@ from attncheck.report.snippet import snippet
 from attncheck.shrink import Minimal, shrink
 from attncheck.subject import Subject, SubjectError, lacking
 from attncheck.suite import by_clause, operation_cases
-from attncheck.variants import BY_NAME, OPERATION_VARIANTS, Variant
+from attncheck.variants import BY_NAME, OPERATION_VARIANTS, Variant, backward
 from attncheck.variants.model import Model
 from attncheck.verdict import Finding, Run, judge
 from attncheck.worker import run_case
+from attnref.numpy.variants import cosine, relative, rotary, sinks
 
 JUDGE = Judge()
 SMOKE = operation_cases("smoke")
@@ -200,20 +201,120 @@ def test_a_zero_for_certain_has_no_error():
 # ------------------------------------------------------------------------ the faults
 
 
-@pytest.mark.parametrize("variant", OPERATION_VARIANTS, ids=lambda v: v.name)
-def test_a_fault_is_killed_and_named(variant):
-    cases = [case for case in F32 if case.op == variant.model.op]
+def diagnosis_of(op, compute):
+    """What explains the failures of an operation in float32, some there must be."""
     found = []
-    for case in cases:
-        got, want = variant.run(case), JUDGE.expected(case)
+    for case in (case for case in F32 if case.op == op):
+        got, want = compute(case), JUDGE.expected(case)
         bounds = JUDGE.budget(case, "strict").bounds
         made = judge(case, want, bounds, Result(case.id, "done", arrays=got))
         found.append(Evidence(made, got, want, bounds))
     assert any(one.verdict.status == "fail" for one in found)
     (diagnosis,) = explain(found)
-    alike = {v.name for cause in diagnosis.causes for v in cause.alike}
-    assert variant.name in {*diagnosis.names, *alike}
-    assert len(diagnosis.causes) == 1
+    return diagnosis
+
+
+SAME = {
+    "cosine-scaled": ("scale-ignored", "scale-and-default"),
+    "additive-scaled": ("scale-ignored", "scale-and-default"),
+    "latent-scale-of-content": ("scale-ignored", "scale-and-default"),
+    "latent-from-queries": ("context-ignored",),
+}
+"""Fault → faults of attention that are the same in this operation."""
+
+
+@pytest.mark.parametrize("variant", OPERATION_VARIANTS, ids=lambda v: v.name)
+def test_a_fault_is_killed_and_named(variant):
+    """And is told from all others."""
+    diagnosis = diagnosis_of(variant.model.op, variant.run)
+    (cause,) = diagnosis.causes
+    named = {cause.variant.name, *(v.name for v in cause.alike)}
+    assert named == {variant.name, *SAME.get(variant.name, ())}
+
+
+GRADIENT_FAULTS = [
+    v for v in OPERATION_VARIANTS if v.model.__module__ == backward.__name__
+]
+
+
+@pytest.mark.parametrize("variant", GRADIENT_FAULTS, ids=lambda v: v.name)
+def test_a_fault_of_gradients_leaves_forward_results_as_they_are(variant):
+    for case in (case for case in F32 if case.op == variant.model.op):
+        right, wrong = MODEL.run(case), variant.run(case)
+        for name in ("output", "lse"):
+            assert np.array_equal(right[name], wrong[name], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", sorted({v.model.op for v in GRADIENT_FAULTS}))
+def test_a_mistake_in_the_gradients_of_attention_is_named_in_an_operation_too(name):
+    diagnosis = diagnosis_of(name, BY_NAME["delta-omitted"].run)
+    assert diagnosis.names == ("delta-omitted",)
+
+
+def turned_forward(monkeypatch):
+    """The room's gradients, turned twice the way that queries and keys are."""
+    right = rotary.rotary_attention_vjp
+
+    def vjp(d_out, q, k, v, *, offset=0, d_lse=None, **given):
+        found = right(d_out, q, k, v, offset=offset, d_lse=d_lse, **given)
+        turn = {n: given[n] for n in ("base", "width", "pairing") if n in given}
+        at_q = np.arange(q.shape[2]) + np.array(offset).reshape(-1, 1)
+        at_k = np.arange(k.shape[2])
+        for name, at in (("q", at_q), ("k", at_k)):
+            for _ in range(2):
+                found[name] = rotary.rotate(found[name], at, **turn)
+        return found
+
+    monkeypatch.setattr(rotary, "rotary_attention_vjp", vjp)
+
+
+def unprojected(monkeypatch):
+    def through(gradient, x, eps):
+        return gradient / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), eps)
+
+    monkeypatch.setattr(cosine, "_unit_vjp", through)
+
+
+def of_first_batch(monkeypatch):
+    right = relative._sum_rows
+
+    def sum_rows(gradient, rows, r):
+        return right(gradient[:1], rows[:1], r)
+
+    monkeypatch.setattr(relative, "_sum_rows", sum_rows)
+
+
+def negated(monkeypatch):
+    right = sinks.sink_attention_vjp
+
+    def vjp(*args, **given):
+        found = right(*args, **given)
+        return found | {"sinks": -found["sinks"]}
+
+    monkeypatch.setattr(sinks, "sink_attention_vjp", vjp)
+
+
+ROOM = {
+    "rotary-gradient-turned-forward": (rotary, turned_forward),
+    "cosine-gradient-unprojected": (cosine, unprojected),
+    "shaw-table-gradient-of-first-batch": (relative, of_first_batch),
+    "sink-gradient-negated": (sinks, negated),
+}
+"""Name of a fault → where the NumPy room has what it is a mistake in, and what makes
+the mistake there."""
+
+
+@pytest.mark.parametrize("name", ROOM)
+def test_a_mistake_in_a_rooms_gradients_is_named(name, monkeypatch):
+    module, breaks = ROOM[name]
+    op = BY_NAME[name].model.op
+    breaks(monkeypatch)
+    mine = subject(
+        operations={op: getattr(module, op)},
+        operation_grads={op: getattr(module, f"{op}_vjp")},
+    )
+    diagnosis = diagnosis_of(op, lambda case: run_case(mine, case, {}).arrays)
+    assert diagnosis.names == (name,)
 
 
 @pytest.mark.parametrize("variant", OPERATION_VARIANTS, ids=lambda v: v.name)

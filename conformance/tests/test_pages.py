@@ -72,7 +72,9 @@ def test_exact_variants_are_shown_as_measured(pages):
 
 
 def test_mistakes_in_exact_variants_change_what_is_kept(pages):
-    assert_measured(pages("exact").mistakes(), evidence("variants")["mistakes"])
+    exact, kept = pages("exact"), evidence("variants")
+    assert_measured(exact.mistakes(), kept["mistakes"])
+    assert_measured(exact.gradient_mistakes(), kept["gradient_mistakes"])
 
 
 def test_every_exact_variant_has_a_page_with_code_agreement_and_mistakes():
@@ -86,7 +88,9 @@ def test_every_exact_variant_has_a_page_with_code_agreement_and_mistakes():
     for name in OPERATIONS:
         (page,) = (x for x, text in pages.items() if f"{{agreement}} {name}" in text)
         assert re.search(rf"```{{rooms}} variants/\w+\.py .*\b{name}\b", pages[page])
-        assert f"```{{records}} variants.mistakes.{name}\n" in pages[page]
+        for kind in ("mistakes", "gradient_mistakes"):
+            records = f"```{{records}} variants.{kind}.{name}\n"
+            assert (records in pages[page]) == (name in kept[kind])
         assert re.search(rf"\(\.\./variants/{page}\) \|.*`{name}`", index)
         assert re.search(rf"\[`{name}`\]\(docs/variants/{page}", readme)
 

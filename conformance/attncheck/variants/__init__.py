@@ -14,6 +14,7 @@ import numpy as np
 
 from attncheck.case import Case
 from attncheck.variants import (
+    backward,
     converters,
     gradients,
     heads,
@@ -102,7 +103,9 @@ VARIANTS: tuple[Variant, ...] = tuple(
 """Formulas before precision; in a module, the more usual mistakes come first."""
 
 
-OPERATION_VARIANTS: tuple[Variant, ...] = (*_of(positions), *_of(unlike))
+OPERATION_VARIANTS: tuple[Variant, ...] = tuple(
+    variant for module in (positions, unlike, backward) for variant in _of(module)
+)
 """Of the operations that are attention but for one step."""
 
 

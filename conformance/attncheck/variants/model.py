@@ -51,10 +51,7 @@ class Model:
         cls.op = op
 
     def results(self) -> Arrays:
-        """Everything that the case could want, in float64.
-
-        Of operations beside attention, the forward results alone.
-        """
+        """Everything that the case could want, in float64."""
         if self.case.op == "multi_head_attention":
             forward = self.forward(*self.projected())
             return forward | {"output": self.merged(forward["output"])}
@@ -63,8 +60,6 @@ class Model:
             return forward | {"output": self.merged(forward["output"])}
         operands = self.operands()
         forward = self.forward(*operands)
-        if self.case.op != "attention":
-            return forward
         return forward | self.backward(*operands, forward)
 
     def operands(self) -> tuple[Array, Array, Array]:
@@ -74,9 +69,13 @@ class Model:
             q = self.turned(q, self.query_places())
             k = self.turned(k, self.key_places())
         if self.case.op == "cosine_attention":
-            q = self.unit_query(q) * self.temperature()[:, None, None]
+            q = self.unit_query(q) * self.by_head(self.temperature())
             k = self.unit_key(k)
         return q, k, v
+
+    def by_head(self, numbers: Array) -> Array:
+        """`n ...` → `n 1 1 ...`."""
+        return numbers[:, None, None]
 
     # ------------------------------------------------------------------- the inputs
 
@@ -351,10 +350,17 @@ class Model:
 
     def additive_scores(self, q: Array, k: Array) -> Array:
         """w·tanh(W q + U k)."""
+        return np.einsum("bnija,na->bnij", self.features(q, k), self.input("w_s"))
+
+    def features(self, q: Array, k: Array) -> Array:
+        """tanh(W q + U k), `b n i j a`."""
+        return self.bend(self.projections(q, k))
+
+    def projections(self, q: Array, k: Array) -> Array:
+        """W q + U k, `b n i j a`."""
         from_query = np.einsum("bnid,nda->bnia", q, self.query_weight())
         from_key = np.einsum("bnjd,nda->bnja", k, self.key_weight())
-        features = self.bend(from_query[:, :, :, None] + from_key[:, :, None])
-        return np.einsum("bnija,na->bnij", features, self.input("w_s"))
+        return from_query[:, :, :, None] + from_key[:, :, None]
 
     def query_weight(self) -> Array:
         """W, `n d a`."""
@@ -542,19 +548,25 @@ class Model:
         q = np.where(rows, q, 0.0)
         p = self.weights_again(masked, lse)
         dp = self.d_weights(d_out, v)
+        if "value_table" in self.case.inputs:
+            dp = dp + self.d_weights_of_table(d_out)
         delta = self.delta(d_out, forward["output"], p, dp) - d_lse
         ds = np.where(masked == -np.inf, 0.0, self.d_logits(p, dp, delta))
         dx = self.d_scores(ds, forward["scores"])
-        return {
-            "dq": self.d_query(dx, k),
-            "dk": self.grouped_key(self.d_key(dx, q)),
+        gradients = {
+            "dq": self.to_query(self.d_query(dx, k), rows),
+            "dk": self.grouped_key(self.to_key(self.d_key(dx, q), live)),
             "dv": self.grouped_value(self.d_value(p, d_out)),
             "dbias": self.d_bias(ds),
         }
+        return gradients | self.own_gradients(
+            {"q": q, "k": k, "p": p, "ds": ds, "dx": dx}
+            | {"d_out": d_out, "delta": delta, "lse": lse, "rows": rows}
+        )
 
     def d_lse(self) -> Array:
         """The gradient that the log-sum-exp comes with; 0 for an empty row."""
-        seen = self.seen().any(axis=-1)
+        seen = self.seen().any(axis=-1) | ("sinks" in self.case.inputs)
         return np.where(seen, self.input("d_lse"), 0.0)[..., None]
 
     def weights_again(self, masked: Array, lse: Array) -> Array:
@@ -589,6 +601,8 @@ class Model:
         for tile in _blocks(dx.shape[-1]):
             part = dx[..., tile] @ k[..., tile, :] * self.query_scale()
             total = self.add_query(total, part)
+        if "key_table" in self.case.inputs:
+            total = total + self.d_query_of_table(dx)
         return total
 
     def d_key(self, dx: Array, q: Array) -> Array:
@@ -626,6 +640,148 @@ class Model:
         shape = self.case.inputs["bias"].shape
         axes = tuple(a for a, size in enumerate(shape) if size != ds.shape[a])
         return ds.sum(axis=axes, keepdims=True)
+
+    # ------------------------------------------ gradients of an operation's own inputs
+
+    def to_query(self, d: Array, rows: Array) -> Array:
+        """From the gradient of q as the scores take it to that of the input."""
+        if self.case.op == "rotary_attention":
+            return self.turned_back(d, self.query_places())
+        if self.case.op == "cosine_attention":
+            return self.unit_back(self.d_tempered(d), self.shown_query(rows))
+        return d
+
+    def to_key(self, d: Array, live: Array) -> Array:
+        """Likewise of the keys of every query head."""
+        if self.case.op == "rotary_attention":
+            return self.turned_back(d, self.key_places())
+        if self.case.op == "cosine_attention":
+            return self.unit_back(d, self.shown_key(self.spread("k"), live))
+        return d
+
+    def shown_query(self, rows: Array) -> Array:
+        """The queries as they are given, 0 where they have no key."""
+        return np.where(rows, self.input("q"), 0.0)
+
+    def own_gradients(self, found: Arrays) -> Arrays:
+        """Those of the inputs that only the operation has, and what they add."""
+        inputs, results = self.case.inputs, {}
+        if "slopes" in inputs:
+            results["dslopes"] = self.d_slopes(found["ds"])
+        if "table" in inputs:
+            results["dtable"] = self.d_table(found["ds"], found["dx"])
+        if "sinks" in inputs:
+            weight = np.exp(self.sink() - found["lse"][..., None])
+            results["dsinks"] = self.d_sinks(weight, found["delta"])
+        if "temperature" in inputs:
+            unit = self.unit_query(self.shown_query(found["rows"]))
+            dq = self.d_query(found["dx"], found["k"])
+            results["dtemperature"] = self.d_temperature(dq, unit)
+        if "value_table" in inputs:
+            results["dvalue_table"] = self.d_value_table(found["p"], found["d_out"])
+        if "key_table" in inputs:
+            results["dkey_table"] = self.d_key_table(found["dx"], found["q"])
+        if self.case.op == "additive_attention":
+            dx = found["dx"] * self.scale()
+            results |= self.d_additive(dx, found["q"], found["k"])
+        return results
+
+    def over_batch(self, d: Array) -> Array:
+        """The sum over the batch, which these inputs do not have."""
+        return d.sum(axis=0)
+
+    def turned_back(self, d: Array, places: Array) -> Array:
+        """The gradient of what is turned."""
+        return self.turned(d, -places)
+
+    def d_tempered(self, d: Array) -> Array:
+        """The gradient of the unit queries."""
+        return d * self.by_head(self.temperature())
+
+    def d_temperature(self, dq: Array, unit: Array) -> Array:
+        """The gradient of the temperatures, from that of the queries that have them."""
+        return self.over_batch((dq * unit).sum(axis=(2, 3)))
+
+    def unit_back(self, d: Array, x: Array) -> Array:
+        """The gradient of what is divided by its length, or by eps."""
+        length = np.linalg.norm(x, axis=-1, keepdims=True)
+        eps = self.setting("eps", 1e-12)
+        unit = x / np.maximum(length, eps)
+        across = np.where(length < eps, d, d - self.along(d, unit))
+        return self.over_length(across, np.maximum(length, eps))
+
+    def along(self, d: Array, unit: Array) -> Array:
+        """The part of a gradient that would only make a vector longer."""
+        return unit * (unit * d).sum(axis=-1, keepdims=True)
+
+    def over_length(self, d: Array, length: Array) -> Array:
+        """The gradient through the division, of what does not change the length."""
+        return d / length
+
+    def d_slopes(self, ds: Array) -> Array:
+        """The gradient of the slopes, in which the bias is linear."""
+        ones = np.ones(self.case.sizes["n"])
+        each = self.linear_bias(self.distances()[:, None], ones)
+        return self.over_batch((ds * each).sum(axis=(2, 3)))
+
+    def d_table(self, ds: Array, dx: Array) -> Array:
+        """The gradient of the table of biases, from that of the logits."""
+        d = ds.transpose(0, 2, 3, 1)
+        return self.to_rows(d, self.buckets(self.distances()), len(self.read("table")))
+
+    def to_rows(self, d: Array, rows: Array, count: int) -> Array:
+        """`b i j x -> r x`: a row has the sum of the pairs that take it."""
+        total = np.zeros((len(d), count, d.shape[-1]))
+        rows = np.broadcast_to(rows, d.shape[:3])
+        np.add.at(total, (np.arange(len(d))[:, None, None], rows), d)
+        return self.over_batch(total)
+
+    def d_sinks(self, weight: Array, delta: Array) -> Array:
+        """The gradient of the sinks: that of a logit whose value is 0."""
+        return self.over_batch(-(weight * delta).sum(axis=(2, 3)))
+
+    def d_weights_of_table(self, d_out: Array) -> Array:
+        """What the table of values adds to the gradient of the weights."""
+        d = np.einsum("bnie,bije->bnij", d_out, self.of_rows("value_table"))
+        return d * self.keep()
+
+    def d_query_of_table(self, dx: Array) -> Array:
+        """What the table of keys adds to the gradient of the queries."""
+        d = np.einsum("bnij,bijd->bnid", dx, self.of_rows("key_table"))
+        return d * self.query_scale()
+
+    def d_key_table(self, dx: Array, q: Array) -> Array:
+        """The gradient of the table of keys."""
+        d = np.einsum("bnij,bnid->bijd", self.stored(dx), q) * self.key_scale()
+        return self.to_rows(d, self.table_rows(), len(self.read("key_table")))
+
+    def d_value_table(self, p: Array, d_out: Array) -> Array:
+        """The gradient of the table of values."""
+        d = np.einsum("bnij,bnie->bije", self.stored_weights(p * self.keep()), d_out)
+        return self.to_rows(d, self.table_rows(), len(self.read("value_table")))
+
+    def d_additive(self, dx: Array, q: Array, k: Array) -> Arrays:
+        """All gradients that go through w·tanh(W q + U k)."""
+        features = self.features(q, k)
+        d = dx[..., None] * self.by_head(self.input("w_s")) * self.bend_slope(features)
+        d_query, d_key = d.sum(axis=3), d.sum(axis=2)
+        dk = np.einsum("bnja,nda->bnjd", d_key, self.key_weight())
+        dw_k = self.grouped_weight(np.einsum("bnjd,bnja->bnda", k, d_key))
+        return {
+            "dq": np.einsum("bnia,nda->bnid", d_query, self.query_weight()),
+            "dk": self.grouped_key(dk),
+            "dw_q": self.over_batch(np.einsum("bnid,bnia->bnda", q, d_query)),
+            "dw_k": self.over_batch(dw_k),
+            "dw_s": self.over_batch(np.einsum("bnij,bnija->bna", dx, features)),
+        }
+
+    def bend_slope(self, bent: Array) -> Array:
+        """The derivative of the tanh, from its value."""
+        return 1 - bent**2
+
+    def grouped_weight(self, gradient: Array) -> Array:
+        """The gradient of every key/value head's weight."""
+        return self.grouped(gradient)
 
     # -------------------------------------------------------------------- precision
 

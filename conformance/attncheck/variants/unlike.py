@@ -150,6 +150,9 @@ class AdditiveTanhMissing(Model, op=ADDITIVE):
     def bend(self, x: Array) -> Array:
         return x
 
+    def bend_slope(self, bent: Array) -> Array:
+        return np.ones_like(bent)
+
 
 class AdditiveScaled(Model, op=ADDITIVE):
     """Additive scores are divided by √d."""
