@@ -185,10 +185,11 @@ def bench(session: nox.Session) -> None:
 @nox.session(name="bench-judge", default=False)
 @nox.parametrize("room", ROOMS)
 def bench_judge(session: nox.Session, room: str) -> None:
-    """Time verdicts: cold, warm, and with one worker."""
+    """Time verdicts: cold, warm, and with one worker; write the evidence."""
     install(session, "check", "real", room)
     command = ["python", "conformance/bench/verdicts.py", f"attnref.{room}"]
-    session.run(*command, f"--set={set_of(session)}")
+    kept = f"--out={EVIDENCE / 'verdicts.json'}"
+    session.run(*command, f"--set={set_of(session)}", kept)
 
 
 @nox.session(name="torch-gpu", default=False, venv_backend="none")

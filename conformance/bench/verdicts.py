@@ -1,6 +1,6 @@
 """How long a verdict takes: a cold run, the same again, and with one worker.
 
-    python conformance/bench/verdicts.py attnref.numpy [--set full]
+    python conformance/bench/verdicts.py attnref.numpy [--set full] [--out FILE]
 
 Every run is a process of its own and has an empty cache, but for the warm one, which
 finds what the cold one left.  The import of the framework is measured apart; every
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from attncheck.exchange import RESULTS
+
+KEPT = ("cold", "warm", "one_worker")
+"""The runs by the names that the evidence has for them, in order."""
 
 
 class Run(NamedTuple):
@@ -40,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("target", help="what `attncheck run` takes")
     parser.add_argument("--set", default="smoke", choices=("smoke", "full"))
+    parser.add_argument("--out", type=Path, help="evidence to which this is added")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         cold, other = Path(place, "cold"), Path(place, "other")
@@ -48,7 +53,11 @@ def main() -> None:
             run(given, cold, "warm"),
             run(given, other, "cold, one worker", "--jobs=1"),
         ]
-    show(given, runs)
+    module = given.target.partition(":")[0].removesuffix(".py")
+    imported = seconds_of([sys.executable, "-c", f"import {module}"], os.environ)
+    show(given, runs, imported)
+    if given.out:
+        keep(given, runs, imported)
 
 
 def run(given: argparse.Namespace, cache: Path, what: str, *options: str) -> Run:
@@ -77,10 +86,8 @@ def seconds_of(command: list[str], environment: Mapping[str, str]) -> float:
     return time.perf_counter() - started
 
 
-def show(given: argparse.Namespace, runs: Sequence[Run]) -> None:
+def show(given: argparse.Namespace, runs: Sequence[Run], imported: float) -> None:
     """Prints the table, and what the seconds were measured on."""
-    module = given.target.partition(":")[0].removesuffix(".py")
-    imported = seconds_of([sys.executable, "-c", f"import {module}"], os.environ)
     title = f"{given.target}, {given.set}: {runs[0].cases} cases"
     table = Table("run", "seconds", "of cold", "checks a second", title=title, box=None)
     for one in runs:
@@ -90,8 +97,22 @@ def show(given: argparse.Namespace, runs: Sequence[Run]) -> None:
     console = Console(highlight=False)
     console.print(table)
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
-    console.print(f"importing {module} in a new process: {imported:.1f} s")
+    console.print(f"importing {given.target} in a new process: {imported:.1f} s")
     console.print(f"{os.cpu_count()} processors; load of the last minutes: {load}")
+
+
+def keep(given: argparse.Namespace, runs: Sequence[Run], imported: float) -> None:
+    """Writes the seconds into the file, in place of what it had of target and set."""
+    rows = json.loads(given.out.read_text("utf-8")) if given.out.exists() else []
+    key = {"target": given.target, "set": given.set}
+    row = {**key, "cases": runs[0].cases, "checks": runs[0].checks}
+    row |= {name: one.seconds for name, one in zip(KEPT, runs, strict=True)}
+    row |= {"import": imported, "processors": os.cpu_count(), "date": str(date.today())}
+    others = [one for one in rows if not key.items() <= one.items()]
+    rows = sorted(
+        [*others, row], key=lambda one: (one["set"], one["target"]), reverse=True
+    )
+    given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
