@@ -79,6 +79,7 @@ class Job:
             return {}
         case = self._cases[int(task)]
         result = run_case(self._subject, case, self._described)
+        frameworks.adapter(self._subject.framework).tidy()
         try:
             return write_result(self._folder, result)
         except SafetensorError as error:  # arrays of a type that no file can hold

@@ -13,6 +13,7 @@ Every module here has the same functions:
 * `compiled(call)`: `call` through the framework's compiler, all of it;
 * `no_compiler()`: why calls do not go through one here; None where they do;
 * `precision(dtype)`: a context in which the framework computes in that storage type;
+* `tidy()`: lets go of what the framework keeps of calls, before that is too much;
 * `describe()`: version and device in words.
 """
 

@@ -1,9 +1,20 @@
 """JAX: arrays on the default device, gradients by `jax.vjp`."""
 
 from functools import cache
+from itertools import count
+from pathlib import Path
 
 import jax
 import numpy as np
+
+MOST_MAPS = 30_000
+"""Spans of memory, which compiled code needs: up to 200 a case.  By default Linux gives
+a process 65,530, and XLA ends in a segmentation fault when there is none left."""
+
+CALLS_APART = 50
+"""So many calls of `tidy` look once: it takes milliseconds."""
+
+_calls = count()
 
 
 def to_native(array):
@@ -58,6 +69,15 @@ def no_compiler():
 def precision(dtype):
     """x64 for float64 only: elsewhere a stray float64 must not help a subject."""
     return jax.enable_x64(dtype == "F64")
+
+
+def tidy():
+    """Forgets what was compiled when it takes up what the process may have."""
+    maps = Path("/proc/self/maps")
+    if next(_calls) % CALLS_APART or not maps.exists():
+        return
+    if maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 def describe():

@@ -90,6 +90,10 @@ def precision(dtype):
     return nullcontext()
 
 
+def tidy():
+    """What is compiled is compiled for few cases."""
+
+
 def describe():
     """Version and device."""
     return f"torch {torch.__version__}, {torch.get_default_device()}"
