@@ -151,5 +151,19 @@ OPERATION_CLAUSES = (
     Clause("latent-rotary", "Beside the content, heads share one key that is turned."),
     Clause("latent-absorbed", "Absorbed weights give the same, but for rounding."),
     Clause("cosine-gradient", "The gradient passes the lengths, and the temperature."),
+    Clause("linear", "The weights are φ(q)·φ(k) over their sum, unscaled."),
+    Clause("linear-feature", "φ is elu + 1, or relu where that is asked for."),
+    Clause("linear-zero", "A query whose weights are all 0 has output 0 and lse −∞."),
+    Clause("linear-recurrent", "Step by step it is the same: a step sees its own key."),
+    Clause("features-causal", "Causal sums end with key i + offset, and with it."),
+    Clause("features-mask", "A blocked key is in no sum of features."),
+    Clause("performer", "A random feature is exp(x·w − |x|²/2); lse is of their mean."),
+    Clause("performer-scale", "x is q, or k, times the root of the scale."),
+    Clause("performer-shift", "Features beyond the range of exp do no harm."),
+    Clause("linformer", "Keys and values are Σ E k and Σ F v, r each."),
+    Clause("linformer-default", "Where F is not given, it is E."),
+    Clause("linformer-mask", "A blocked key is in no combination."),
+    Clause("nystrom", "softmax(q·k̃) softmax(q̃·k̃)⁻¹ softmax(q̃·k) v, all scaled."),
+    Clause("nystrom-landmarks", "A landmark is the mean of a segment."),
 )
-"""Of the operations that are attention but for one step."""
+"""Of the operations beside attention."""

@@ -5,12 +5,13 @@ fast here and nothing is shared with the code that is judged.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attncheck import floats, formulas, pairs
 from attncheck.case import ALL_GRADIENTS, Case
-from attncheck.operations import OPERATIONS, RETURNED
+from attncheck.operations import OPERATIONS, RETURNED, Reduced
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,15 +67,24 @@ def expected(case: Case) -> Expected:
     """
     with np.errstate(all="ignore"):
         if case.op in OPERATIONS:
-            reduced = OPERATIONS[case.op].reduce(case, floats)
-            found = vars(unrefined(reduced.case))
-            given = {n: found[n] for n in RETURNED if found[n] is not None}
-            result = found | dict.fromkeys(ALL_GRADIENTS) | reduced.back(given)
+            result = _of_operation(case)
         else:
             result = dict(vars(unrefined(case)))
         if case.dtype == "F64":
             result |= _refined(case, result)
         return Expected(**result)
+
+
+def _of_operation(case: Case) -> dict[str, Any]:
+    """Its results beside those of the last plain attention that it is reduced to."""
+    last: dict[str, Any] = {}
+
+    def attention(reduced: Reduced) -> dict[str, np.ndarray]:
+        last.update(vars(unrefined(reduced.case)))
+        return {name: last[name] for name in RETURNED if last[name] is not None}
+
+    own = OPERATIONS[case.op].results(case, floats, attention)
+    return last | dict.fromkeys(ALL_GRADIENTS) | own
 
 
 def unrefined(case: Case) -> Expected:

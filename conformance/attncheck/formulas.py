@@ -56,6 +56,9 @@ class Arithmetic(Protocol):
     def sin(self, x: Array, /) -> Array:
         """The sine."""
 
+    def inverse(self, x: Array, /) -> Array:
+        """The inverse of square matrices, along the last two axes."""
+
 
 def results(case: Case, numbers: Arithmetic) -> dict[str, Array]:
     """What `definition.expected` gives, by the same names and in the same shapes.
@@ -64,8 +67,9 @@ def results(case: Case, numbers: Arithmetic) -> dict[str, Array]:
     gradients, the values; and NaN in a key that some of its queries may not see.
     """
     if case.op in OPERATIONS:
-        reduced = OPERATIONS[case.op].reduce(case, numbers)
-        return reduced.back(_results(reduced.case, numbers, reduced.operands))
+        return OPERATIONS[case.op].results(
+            case, numbers, lambda one: _results(one.case, numbers, one.operands)
+        )
     return _results(case, numbers, {})
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attncheck import floats
+
 _LOW_BITS = 27
 """Of the 53 of a significand; what is above them is exact in a product."""
 
@@ -151,6 +153,13 @@ def sqrt(x: Pair) -> Pair:
     """√x for x ≥ 0: one step of Newton's method."""
     start = number(np.sqrt(x.hi))
     return where(x.hi > 0, start + (x - start * start) / (start * 2.0), 0.0)
+
+
+def inverse(x: Pair) -> Pair:
+    """One step of Newton's method: the rest is squared, so it must be small."""
+    start = number(floats.inverse(x.hi))
+    rest = number(np.eye(x.shape[-1])) - x @ start
+    return start + start @ rest
 
 
 def cos(x: Pair) -> Pair:

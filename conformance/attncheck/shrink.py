@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attncheck.case import FORWARD, Case
+from attncheck.case import FORWARD, Case, check_inputs
 from attncheck.explain import Evidence
 from attncheck.verdict import Finding, Run, Verdict
 
@@ -62,7 +62,7 @@ def shrink(run: Run, judged: Judged, target: str) -> Minimal | None:
     worst = start.first_failure.worst.index if start.first_failure.worst else {}
     found: Minimal | None = None
     for step in (_slices, _plainer):
-        candidates = sorted(step(best, worst), key=_cost)
+        candidates = sorted(filter(_is_call, step(best, worst)), key=_cost)
         known = judged(candidates)
         for case in candidates:
             one = known.get(case.id)
@@ -73,6 +73,15 @@ def shrink(run: Run, judged: Judged, target: str) -> Minimal | None:
                 found = Minimal(case, origin.id, first, one.got[name], want, target)
                 break
     return found
+
+
+def _is_call(case: Case) -> bool:
+    """Whether what is left is a call still: some options speak of sizes."""
+    try:
+        check_inputs(case)
+    except ValueError:
+        return False
+    return True
 
 
 def _simplest(run: Run) -> Verdict | None:

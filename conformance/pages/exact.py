@@ -1,4 +1,4 @@
-"""The exact variants: how far the rooms are from their definitions, and what is shown.
+"""Variants: how far the rooms are from their definitions, and what is shown of them.
 
 The cases are those of the judge's smoke set, of every operation beside attention; the
 rooms are measured on one or two of each.
@@ -41,6 +41,10 @@ MEASURED = {
     "additive_attention": ("additive",),
     "cosine_attention": ("cosine",),
     "latent_attention": ("latent", "latent-absorbed"),
+    "linear_attention": ("linear", "linear-causal"),
+    "performer_attention": ("performer", "performer-causal"),
+    "linformer_attention": ("linformer",),
+    "nystrom_attention": ("nystrom",),
 }
 """Operation → the cases in which every room is measured."""
 
@@ -112,13 +116,18 @@ def _mistake(
     variant: Variant, pairs: Iterable[tuple[Case, Expected]]
 ) -> dict[str, Any]:
     effects = {case.id: _effect(variant, case, want) for case, want in pairs}
-    worst = max(effects, key=lambda name: effects[name])
-    lse = max(effect[1] for effect in effects.values())
+    worst = max(effects, key=lambda name: [*np.nan_to_num(effects[name], nan=np.inf)])
     return {
-        "output": round(effects[worst][0], 6),
-        "lse": round(lse, 6) if np.isfinite(lse) else "∞",
+        "output": _shown(effects[worst][0]),
+        "lse": _shown(np.max([lse for _, lse in effects.values()])),
         "case": worst.split("/")[0],
     }
+
+
+def _shown(change: float) -> float | str:
+    if np.isnan(change):
+        return "NaN"
+    return round(float(change), 6) if np.isfinite(change) else "∞"
 
 
 def _effect(variant: Variant, case: Case, want: Expected) -> tuple[float, float]:

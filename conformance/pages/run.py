@@ -4,10 +4,9 @@
 `OUT/answers.json` what the questions are answered with, and `OUT/sentence.json` holds
 the weights that are drawn; `OUT/mistakes.json` what common mistakes cost.
 `OUT/approximations.json` has the error of approximations and sparse patterns beside
-their cost, `OUT/held.json` how much of its bound every room's approximation uses, and
-`OUT/batches.json` what batches of unequal length waste.
-`OUT/variants.json` says how far the rooms are from the definitions of the exact
-variants, what mistakes in them change, and has what their pages draw.
+their cost, and `OUT/batches.json` what batches of unequal length waste.
+`OUT/variants.json` says how far the rooms are from the definitions of the variants,
+what mistakes in them change, and has what their pages draw.
 """
 
 import json
@@ -22,7 +21,6 @@ import approximate
 import batches
 import drawn
 import exact
-import held
 import mistakes
 import sentence
 
@@ -47,7 +45,7 @@ def steps() -> dict[str, Any]:
 
 
 def variants() -> dict[str, Any]:
-    """Every room's errors in the exact variants, and what is shown of those."""
+    """Every room's errors in the variants, and what is shown of those."""
     rooms = {room: exact.measure(room) for room in frameworks.NAMES}
     versions = {room: agreement.versions(room) for room in rooms}
     head = {"date": date.today().isoformat(), "versions": versions}
@@ -76,5 +74,4 @@ if __name__ == "__main__":
     write(out / "sentence.json", drawn.measure())
     write(out / "approximations.json", approximate.measure())
     write(out / "batches.json", batches.measure())
-    write(out / "held.json", held.measure())
     write(out / "variants.json", variants())

@@ -13,10 +13,9 @@ from flint import arb, ctx, fmpq
 
 from attncheck import certify, definition
 from attncheck.case import DTYPES, Case
-from attncheck.suite import cases
 
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence" / "certification.json"
-SMOKE = {case.id: case for case in cases("smoke")}
+SMOKE = {case.id: case for case in certify.chosen("smoke")}
 
 HANDFUL = (
     "plain",
@@ -209,7 +208,7 @@ def test_balls_are_far_smaller_than_what_they_decide():
 
 def test_the_command_writes_the_evidence(monkeypatch, tmp_path):
     chosen = [SMOKE["plain/F32"], SMOKE["plain/F64"]]
-    monkeypatch.setattr(certify, "cases", lambda set_name: chosen)
+    monkeypatch.setattr(certify, "chosen", lambda set_name: chosen)
     assert certify.main(["--out", str(tmp_path / "new" / "evidence.json")]) == 0
     record = json.loads((tmp_path / "new" / "evidence.json").read_text("utf-8"))
     assert record["cases"] == 2
@@ -222,13 +221,13 @@ def test_the_command_writes_the_evidence(monkeypatch, tmp_path):
 
 
 def test_without_a_file_the_evidence_is_printed(monkeypatch, capsys):
-    monkeypatch.setattr(certify, "cases", lambda set_name: [SMOKE["no-keys/F16"]])
+    monkeypatch.setattr(certify, "chosen", lambda set_name: [SMOKE["no-keys/F16"]])
     assert certify.main(["--set", "full"]) == 0
     assert json.loads(capsys.readouterr().out)["set"] == "full"
 
 
 def test_there_is_no_evidence_if_something_is_not_proven(monkeypatch, capsys):
-    monkeypatch.setattr(certify, "cases", lambda set_name: [SMOKE["plain/F32"]])
+    monkeypatch.setattr(certify, "chosen", lambda set_name: [SMOKE["plain/F32"]])
     monkeypatch.setattr(certify, "LIMIT", 1e-20)
     assert certify.main([]) == 1
     out, err = capsys.readouterr()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attncheck import certify
+from attncheck import certify, floats, pairs
 from attncheck.budget import PROFILES, derive, is_void
 from attncheck.budget.bounded import Bounds
 from attncheck.budget.profile import units
@@ -30,7 +30,7 @@ from attncheck.verdict import Finding, Run, judge
 from attncheck.worker import run_case
 from attnref.numpy.variants import cosine, relative, rotary, sinks
 
-JUDGE = Judge()
+JUDGE, STRICT = Judge(), PROFILES["strict"]
 SMOKE = operation_cases("smoke")
 F32 = [case for case in SMOKE if case.dtype == "F32"]
 BY_ID = {case.id: case for case in SMOKE}
@@ -185,10 +185,44 @@ def test_float32_stays_in_the_bounds_that_numbers_carry():
 
     rng = np.random.default_rng(1)
     x, y = (rng.standard_normal((40, 30)).astype(np.float32) for _ in "xy")
-    found = chain(Bounds(units(ROTARY, PROFILES["strict"])), x, y)
+    found = chain(Bounds(units(ROTARY, STRICT)), x, y)
     error = np.abs(chain(Float32(), x, y) - found.value)
     assert (error <= found.error).all()
     assert (found.error < 3e-4).all()
+
+
+def test_an_inverse_in_float32_stays_in_the_bound_that_it_carries():
+    rng, numbers = np.random.default_rng(2), Bounds(units(ROTARY, STRICT))
+    exact = numbers.exp(numbers.number(rng.standard_normal((50, 4, 4))))
+    found = numbers.inverse(exact)
+    off = exact.error * rng.uniform(-1, 1, exact.value.shape)
+    near = np.linalg.pinv((exact.value + off).astype(np.float32))
+    said = np.isfinite(found.error)
+    assert said.mean() > 0.9
+    assert (np.abs(near - found.value) <= found.error)[said].all()
+    ones = numbers.inverse(numbers.number(np.ones((2, 2))))
+    assert (ones.error == np.inf).all()
+
+
+def test_an_inverse_in_pairs_has_twice_the_digits():
+    x = pairs.number(np.random.default_rng(3).standard_normal((20, 4, 4)))
+    rest = pairs.nearest(x @ pairs.inverse(x) - np.eye(4))
+    rough = x.hi @ np.linalg.inv(x.hi) - np.eye(4)
+    assert np.abs(rest).max() < 1e-25 < 1e-17 < np.abs(rough).max()
+
+
+def test_what_holds_nan_has_no_inverse_in_any_arithmetic():
+    x = np.array([np.eye(2), [[1.0, np.nan], [0.0, 1.0]]])
+    for numbers in (floats, pairs, certify.Balls(), Bounds(units(ROTARY, STRICT))):
+        found = numbers.nearest(numbers.inverse(numbers.number(x)))
+        assert (found[0] == np.eye(2)).all()
+        assert np.isnan(found[1]).all()
+
+
+def test_a_matrix_of_balls_that_may_be_singular_has_no_inverse():
+    balls = certify.Balls()
+    found = balls.inverse(balls.number(np.array([[1.0, 1.0], [1.0, 1.0]])))
+    assert np.isnan(balls.nearest(found)).all()
 
 
 def test_a_zero_for_certain_has_no_error():
@@ -201,14 +235,17 @@ def test_a_zero_for_certain_has_no_error():
 # ------------------------------------------------------------------------ the faults
 
 
+def seen(compute, case):
+    """What is known of a case that was run."""
+    got, want = compute(case), JUDGE.expected(case)
+    bounds = JUDGE.budget(case, "strict").bounds
+    made = judge(case, want, bounds, Result(case.id, "done", arrays=got))
+    return Evidence(made, got, want, bounds)
+
+
 def diagnosis_of(op, compute):
     """What explains the failures of an operation in float32, some there must be."""
-    found = []
-    for case in (case for case in F32 if case.op == op):
-        got, want = compute(case), JUDGE.expected(case)
-        bounds = JUDGE.budget(case, "strict").bounds
-        made = judge(case, want, bounds, Result(case.id, "done", arrays=got))
-        found.append(Evidence(made, got, want, bounds))
+    found = [seen(compute, case) for case in F32 if case.op == op]
     assert any(one.verdict.status == "fail" for one in found)
     (diagnosis,) = explain(found)
     return diagnosis
@@ -219,6 +256,11 @@ SAME = {
     "additive-scaled": ("scale-ignored", "scale-and-default"),
     "latent-scale-of-content": ("scale-ignored", "scale-and-default"),
     "latent-from-queries": ("context-ignored",),
+    "linear-blocked-as-zero": ("mask-ignored", "mask-on-queries-only"),
+    "linformer-blocked-combined": (
+        *("mask-ignored", "mask-on-queries-only"),
+        *("mask-added", "mask-after-softmax"),
+    ),
 }
 """Fault → faults of attention that are the same in this operation."""
 
@@ -324,6 +366,14 @@ def test_a_fault_is_killed_in_16_bits(variant):
     assert "fail" in some
 
 
+def test_mistakes_about_pairs_are_none_where_no_query_meets_every_key():
+    case = BY_ID["linformer/F32"]
+    right, wrong = MODEL.results(case), BY_NAME["softmax-unshifted"].results(case)
+    assert all((right[name] == wrong[name]).all() for name in right)
+    tiled = BY_NAME["heads-tiled"].results(case)
+    assert (tiled["output"] != right["output"]).any()
+
+
 # ------------------------------------------------------------------ small cases of it
 
 
@@ -378,6 +428,22 @@ def test_a_small_case_is_shown_as_lines_that_run(tmp_path, name):
     assert any(digit in expected_line for digit in "123456789")
 
 
+def test_a_small_case_is_a_call_still():
+    """Lengths of which landmarks make whole segments, and no others."""
+    variant, asked = BY_NAME["nystrom-inverse-missing"], []
+
+    def known(some):
+        asked.extend(some)
+        return {case.id: seen(variant.run, case) for case in some}
+
+    chosen = [c for c in F32 if c.op == "nystrom_attention"]
+    verdicts = [seen(variant.run, case).verdict for case in chosen]
+    found = shrink(Run({}, verdicts), known, "mine")
+    assert found is not None
+    assert {case.sizes["i"] % 3 for case in asked} == {0}
+    assert found.scores < min(c.sizes["n"] * c.sizes["i"] for c in chosen)
+
+
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize("name", ["lse", "dk"])
 def test_lines_for_other_frameworks_are_python(framework, name):
@@ -404,6 +470,9 @@ def test_a_case_comes_back_from_its_file(tmp_path):
         assert again.sha256 == case.sha256
 
 
+RECURRENT = {"causal": True, "recurrent": True}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -418,6 +487,30 @@ def test_a_case_comes_back_from_its_file(tmp_path):
 def test_other_options_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         check_inputs(replace(ROTARY, settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("linear", {"settings": {"feature": "elu"}}, "one of elu"),
+        ("linear", {"settings": {"offset": 2}}, "needs `causal`"),
+        ("linear", {"settings": {"causal": True, "offset": [1, 2]}}, "one integer"),
+        ("linear", {"settings": {"recurrent": True}}, "needs `causal`"),
+        ("linear-causal", {"settings": RECURRENT}, "needs i = j"),
+        ("linear", {"scale": 0.5}, "takes no `scale`"),
+        ("performer", {"scale": 0.0}, "must be above 0"),
+        ("linear", {"inputs": {"mask": np.full((1, 1, 5, 7), True)}}, "b 1 1 j"),
+        ("linformer", {"inputs": {"mask": np.full((1, 6, 1, 7), True)}}, "b 1 1 j"),
+        ("nystrom", {"settings": {}}, "is missing"),
+        ("nystrom", {"settings": {"landmarks": 0}}, "above 0"),
+        ("nystrom", {"settings": {"landmarks": 2}}, "axis i must be a multiple"),
+    ],
+)
+def test_what_is_no_call_of_an_approximation_is_refused(name, changes, words):
+    case = BY_ID[f"{name}/F32"]
+    inputs = {**case.inputs, **changes.get("inputs", {})}
+    with pytest.raises(ValueError, match=words):
+        check_inputs(replace(case, **changes | {"inputs": inputs}))
 
 
 def test_options_that_are_changed_in_a_file_are_seen(tmp_path):

@@ -64,20 +64,20 @@ def test_questions_are_answered_with_what_is_measured(pages):
     assert_measured(pages("answers").measure(), evidence("answers"))
 
 
-def test_exact_variants_are_shown_as_measured(pages):
+def test_variants_are_shown_as_measured(pages):
     exact, kept = pages("exact"), evidence("variants")
     assert kept["measured"] == {name: [*x] for name, x in exact.MEASURED.items()}
     assert_measured(exact.counts(), kept["cases"])
     assert_measured(exact.shown(), kept["shown"])
 
 
-def test_mistakes_in_exact_variants_change_what_is_kept(pages):
+def test_mistakes_in_variants_change_what_is_kept(pages):
     exact, kept = pages("exact"), evidence("variants")
     assert_measured(exact.mistakes(), kept["mistakes"])
     assert_measured(exact.gradient_mistakes(), kept["gradient_mistakes"])
 
 
-def test_every_exact_variant_has_a_page_with_code_agreement_and_mistakes():
+def test_every_variant_has_a_page_with_code_agreement_and_mistakes():
     """Which the table of steps and the README's row link to."""
     folder, kept = ROOT / "docs", evidence("variants")
     pages = {p.name: p.read_text("utf-8") for p in (folder / "variants").glob("*.md")}

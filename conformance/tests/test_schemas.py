@@ -13,7 +13,7 @@ from attncheck.cli import app
 from attncheck.exchange import CASES, RESULTS, Result, append_result, write_cases
 from attncheck.lines import ExchangeError, Line
 from attncheck.records import CASE, RESULT, check
-from attncheck.suite import cases
+from attncheck.suite import cases, operation_cases
 
 from .mutations import record_changed
 
@@ -59,7 +59,8 @@ def test_a_schema_is_one_and_is_printed(name):
 
 
 def test_every_case_that_is_written_is_described(tmp_path):
-    chosen = cases("smoke") + minilm.cases() * (minilm.available() is None)
+    chosen = cases("smoke") + operation_cases("smoke")
+    chosen += minilm.cases() * (minilm.available() is None)
     write_cases(tmp_path, chosen)
     case = Draft202012Validator(closed(json.loads(schemas.text("case"))))
     for record in records(tmp_path / CASES):

@@ -15,8 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from attncheck import floats
 from attncheck.budget.profile import Units
 from attncheck.budget.rounding import compound, gamma
+
+SVD = 8
+"""Backward error of singular values, in units of r·u times the largest: not derived
+(LAPACK promises a modest function of r), but measured on the rooms' pseudo-inverse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +124,11 @@ class Bounded:
         return replace(self, value=value, error=error)
 
 
+def _norm(x: np.ndarray) -> np.ndarray:
+    """Of every matrix, `… 1 1`."""
+    return np.sqrt((x * x).sum(axis=(-2, -1), keepdims=True))
+
+
 class Bounds:
     """The arithmetic of an implementation whose roundings are `unit`."""
 
@@ -182,6 +192,23 @@ class Bounds:
     def sin(self, x: Bounded) -> Bounded:
         """Likewise, and sin 0 is 0."""
         return self._turned(x, np.sin(x.value))
+
+    def inverse(self, x: Bounded) -> Bounded:
+        """‖(A + E)⁻¹ − A⁻¹‖ ≤ ‖A⁻¹‖²‖E‖ / (1 − ‖A⁻¹‖‖E‖); no bound from 1/2 on, and
+        none where A has a pseudo-inverse only.
+
+        E is the error of A, and the backward error of the singular values.  Norms are
+        those of Frobenius, which no spectral norm and no element exceeds.
+        """
+        value = floats.inverse(x.value)
+        off = SVD * x.shape[-1] * self.unit.sum
+        norm, size = _norm(x.value), _norm(value)
+        moved = _norm(x.error) + off * norm
+        with np.errstate(all="ignore"):
+            error = size * (size * moved / (1 - size * moved) + off)
+        rest = _norm(x.value @ value - np.eye(x.shape[-1]))
+        error = np.where((2 * size * moved < 1) & (2 * rest < 1), error, np.inf)
+        return x._rounded(value, np.broadcast_to(error, value.shape))
 
     def _turned(self, x: Bounded, value: np.ndarray) -> Bounded:
         own = np.where(x.reach > 0, self.unit.tanh, 0.0)

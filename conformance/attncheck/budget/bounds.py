@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from attncheck.budget.randomness import deviations_allowed, why_dependent
 from attncheck.budget.rounding import half_ulp
 from attncheck.case import DTYPES, INTERMEDIATES, RESULTS, Case
 from attncheck.definition import Expected, unrefined
-from attncheck.operations import OPERATIONS, RETURNED
+from attncheck.operations import OPERATIONS, RETURNED, Reduced
 
 
 @dataclass(frozen=True)
@@ -99,25 +100,26 @@ def assemble(problem: Problem, dependent: str | None) -> Budget:
 
 
 def _of_operation(problem: Problem) -> dict[str, np.ndarray]:
-    """The bounds of an operation: those of the plain attention that it reduces to.
-
-    The errors of its operands come with them, and the results are taken back.
-    """
+    """The bounds of an operation, from those of the plain attention in it."""
     case, numbers = problem.case, Bounds(problem.unit)
-    reduced = OPERATIONS[case.op].reduce(case, numbers)
+    found = OPERATIONS[case.op].results(case, numbers, partial(_attended, problem))
+    return {
+        name: np.nan_to_num(one.error, nan=np.inf, posinf=np.inf)
+        for name, one in found.items()
+    }
+
+
+def _attended(problem: Problem, reduced: Reduced) -> dict[str, Bounded]:
+    """The results of plain attention, whose operands come with errors."""
     plain = unrefined(reduced.case)
     errors = {name: _error(x) for name, x in reduced.operands.items()}
     bounds, _ = _deterministic(
         replace(problem, case=reduced.case, expected=plain, errors=errors)
     )
-    found = {
+    return {
         name: _stored(Bounded(getattr(plain, name), bounds[name], problem.unit))
         for name in RETURNED
         if name in bounds
-    }
-    return {
-        name: np.nan_to_num(one.error, nan=np.inf, posinf=np.inf)
-        for name, one in reduced.back(found).items()
     }
 
 

@@ -14,12 +14,17 @@ def is_void(
     """Why the case can say nothing under these bounds, or None where it can.
 
     A bound of the output above a tenth of the greatest value that the row attends (of
-    multi-head cases, one of the log-sum-exp above a tenth) means that the scores are
-    too large for the accumulator; an infinite one that an intermediate could overflow.
+    multi-head cases, one of the log-sum-exp above a tenth; where there is none, of the
+    head's greatest value) means that the scores are too large for the accumulator; an
+    infinite one that an intermediate could overflow.
     """
     for name, bound in bounds.items():
         if name not in INTERMEDIATES and np.isinf(bound).any():
             return f"an intermediate of `{name}` could overflow"
+    if "lse" not in bounds:
+        values = np.abs(case.inputs["v"].astype(np.float64)).repeat(case.sizes["g"], 1)
+        greatest = values.max(axis=(-2, -1), keepdims=True, initial=0.0)
+        return _too_wide("output", bounds["output"], greatest)
     if case.op != "attention":
         # Merged values have no row of their own: judge the weights by their sum.
         return _too_wide("lse", bounds["lse"], np.ones_like(bounds["lse"]))

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 from attncheck.operations.additive import ADDITIVE
 from attncheck.operations.cosine import COSINE
+from attncheck.operations.features import LINEAR, PERFORMER
 from attncheck.operations.latent import LATENT
+from attncheck.operations.low_rank import LINFORMER, NYSTROM
 from attncheck.operations.operation import RETURNED, Operation, Reduced, Setting
 from attncheck.operations.relative import ALIBI, SHAW, T5
 from attncheck.operations.rotary import ROTARY
@@ -18,7 +20,10 @@ __all__ = ["OPERATIONS", "RETURNED", "SETTINGS", "Operation", "Reduced", "Settin
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
-    for operation in (ROTARY, SHAW, T5, ALIBI, SINK, ADDITIVE, COSINE, LATENT)
+    for operation in (
+        *(ROTARY, SHAW, T5, ALIBI, SINK, ADDITIVE, COSINE, LATENT),
+        *(LINEAR, PERFORMER, LINFORMER, NYSTROM),
+    )
 }
 """Name → operation, beside `attention` and `multi_head_attention`."""
 

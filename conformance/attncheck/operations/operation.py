@@ -33,19 +33,20 @@ class Reduced:
     """The call, its arrays the nearest in float64."""
     operands: Mapping[str, Array]
     """q, k, v and, where there is one, the bias at full size, in the arithmetic."""
-    back: Callable[[Results], dict[str, Array]]
-    """From the results of plain attention to those of the operation: the output, the
-    log-sum-exp, and where they are given the gradients of its own inputs."""
+    back: Callable[[Results], "dict[str, Array] | Reduced"]
+    """From the results of plain attention to those of the operation: what it returns,
+    and where they are given the gradients of its own inputs; or to the next call."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One function that is attention but for one step.
+    """One function that is attention but for some steps.
 
     `reduce(case, numbers)` makes of a case a call of plain attention, in any
-    arithmetic.  In float64 it is the definition, in pairs what float64 cases must give,
-    in balls the proof of both, and in `budget.bounded` the bound of the errors that its
-    own roundings bring into the operands, and into the gradients on the way back.
+    arithmetic, or the first of several.  In float64 it is the definition, in pairs what
+    float64 cases must give, in balls the proof of both, and in `budget.bounded` the
+    bound of the errors that its own roundings bring into the operands, and into the
+    gradients on the way back.
     """
 
     name: str
@@ -67,6 +68,20 @@ class Operation:
         default_factory=lambda: {"output": "bnie", "lse": "bni"}
     )
     """What it returns → its axes, in order."""
+    refuses: Callable[["Case"], str] = lambda case: ""
+    """Why inputs and options that are right each are no call; else nothing."""
+
+    def results(
+        self,
+        case: "Case",
+        numbers: "Arithmetic",
+        attention: Callable[[Reduced], Results],
+    ) -> dict[str, Array]:
+        """What it gives, its calls of plain attention made by `attention`."""
+        found: dict[str, Array] | Reduced = self.reduce(case, numbers)
+        while isinstance(found, Reduced):
+            found = found.back(attention(found))
+        return found
 
     @property
     def differentiable(self) -> bool:
@@ -81,7 +96,7 @@ class Operation:
         return {**own, **gradients, **self.returns}
 
     def check(self, case: "Case") -> None:
-        """Refuses options that it does not have.
+        """Refuses options that it does not have, or that are none together.
 
         Raises:
             ValueError: which, and what it must be.
@@ -94,6 +109,8 @@ class Operation:
                 raise ValueError(f"{self.name} takes no `{name}`")
             if not self.settings[name].is_right(value):
                 raise ValueError(f"`{name}` must be {self.settings[name].words}")
+        if why := self.refuses(case):
+            raise ValueError(why)
 
 
 def plain(case: "Case", numbers: "Arithmetic", **changes: Any) -> "Case":

@@ -5,6 +5,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from einops import rearrange
+
 from attncheck import frameworks
 from attncheck.operations import OPERATIONS
 from attncheck.subject import KEYWORDS, Subject
@@ -57,9 +59,25 @@ def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subjec
         params = variants.LatentParams(**{name: given.pop(name) for name in fields})
         return variants.latent_attention(params, x, context, mask=mask, **given)
 
+    def linear(q, k, v, recurrent=False, **given):
+        if not recurrent:
+            return variants.linear_attention(q, k, v, **given)
+        state, outputs, lses = None, [], []
+        for t in range(q.shape[2]):
+            state, output, lse = variants.linear_attention_step(
+                state,
+                *(x[:, :, t : t + 1] for x in (q, k, v)),
+                feature=given.get("feature", "elu+1"),
+            )
+            outputs.append(output)
+            lses.append(lse)
+        together = rearrange(outputs, "i b n 1 e -> b n i e")
+        return together, rearrange(lses, "i b n 1 -> b n i")
+
     operations = {n: getattr(variants, n) for n in OPERATIONS if hasattr(variants, n)}
-    if "latent_attention" in operations:
-        operations["latent_attention"] = latent
+    for name, call in (("latent_attention", latent), ("linear_attention", linear)):
+        if name in operations:
+            operations[name] = call
     gradients = {n: getattr(variants, f"{n}_vjp", None) for n in operations}
     return Subject(
         call=room.attention_steps,

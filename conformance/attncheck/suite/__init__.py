@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from attncheck import laws
 from attncheck.case import DTYPES, Case
 from attncheck.suite import (
+    approximate,
     axiom,
     masks,
     memory,
@@ -46,6 +47,7 @@ OPERATION_RECIPES: tuple[Recipe, ...] = (
     *rotary.RECIPES,
     *relative.RECIPES,
     *unlike.RECIPES,
+    *approximate.RECIPES,
 )
 """Of the other operations."""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from attncheck.case import Case
 from attncheck.variants import (
+    approximate,
     backward,
     converters,
     gradients,
@@ -27,6 +28,15 @@ from attncheck.variants import (
     unlike,
 )
 from attncheck.variants.model import Model, rounded
+
+_OF_PAIRS = {part.__name__ for part in (scores, softmax, gradients, precision)}
+"""Where variants replace steps that there are if every query meets every key."""
+
+APPROXIMATIONS = (
+    *("linear_attention", "performer_attention"),
+    *("linformer_attention", "nystrom_attention"),
+)
+"""Operations in which a query does not meet every key."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +64,15 @@ class Variant:
         return self.model.rounds
 
     def results(self, case: Case) -> dict[str, np.ndarray]:
-        """What it makes of a case, in float64."""
+        """What it makes of a case, in float64: what is right where it has no part."""
+        model = self.model if self.concerns(case.op) else Model
         with np.errstate(all="ignore"):
-            return self.model(case).results()
+            return model(case).results()
+
+    def concerns(self, op: str) -> bool:
+        """Whether an operation has the steps that it replaces."""
+        modules = {part.__module__ for part in self.model.__mro__}
+        return op not in APPROXIMATIONS or modules.isdisjoint(_OF_PAIRS)
 
     def run(self, case: Case, *, stores: bool = False) -> dict[str, np.ndarray]:
         """What the case wants, each in its own type, as an implementation leaves it.
@@ -104,9 +120,11 @@ VARIANTS: tuple[Variant, ...] = tuple(
 
 
 OPERATION_VARIANTS: tuple[Variant, ...] = tuple(
-    variant for module in (positions, unlike, backward) for variant in _of(module)
+    variant
+    for module in (positions, unlike, approximate, backward)
+    for variant in _of(module)
 )
-"""Of the operations that are attention but for one step."""
+"""Of the operations beside attention."""
 
 
 def _is_part(model: type[Model], other: type[Model]) -> bool:

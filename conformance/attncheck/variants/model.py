@@ -58,6 +58,12 @@ class Model:
         if self.case.op == "latent_attention":
             forward = self.forward(*self.latent_operands())
             return forward | {"output": self.merged(forward["output"])}
+        if self.case.op in ("linear_attention", "performer_attention"):
+            return self.by_features()
+        if self.case.op == "linformer_attention":
+            return self.by_combinations()
+        if self.case.op == "nystrom_attention":
+            return self.by_landmarks()
         operands = self.operands()
         forward = self.forward(*operands)
         return forward | self.backward(*operands, forward)
@@ -373,6 +379,179 @@ class Model:
     def bend(self, x: Array) -> Array:
         """The tanh."""
         return np.tanh(x)
+
+    # -------------------------------------------------------------- weights by features
+
+    def by_features(self) -> Arrays:
+        """What sums over keys, of features times values, give a query."""
+        seen = self.seen() & self.reached()
+        live, attends = self.exists(seen), seen.any(axis=-1, keepdims=True)
+        v = self.shown_value(self.spread("v"), live)
+        q = np.where(attends, self.input("q"), 0.0)
+        of_query, up = self.query_features(q)
+        of_key, more = self.key_features(self.shown_key(self.spread("k"), live), live)
+        sums = np.einsum("bnij,bnjr,bnje->bnire", seen, of_key, v)
+        total = self.denominator(of_query, of_key, seen)
+        out = np.einsum("bnir,bnire->bnie", of_query, sums)
+        return {
+            "output": self.normalised(out, total),
+            "lse": self.log_denominator(total, up + more)[..., 0],
+        }
+
+    def reached(self) -> Array:
+        """Whether the sum that a query takes has got to a key, `b n i j`."""
+        if not self.is_causal():
+            return np.full(self.size("bnij"), True)
+        i, j = np.ogrid[: self.case.sizes["i"], : self.case.sizes["j"]]
+        return np.broadcast_to(j - i <= self.last_key(), self.size("bnij"))
+
+    def is_causal(self) -> bool:
+        """Whether the sums are prefix sums."""
+        return self.setting("causal", False)
+
+    def last_key(self) -> int:
+        """The last key that the first query sees."""
+        return self.setting("offset", 0)
+
+    def denominator(self, of_query: Array, of_key: Array, seen: Array) -> Array:
+        """The sum of the weights, `b n i 1`."""
+        sums = np.einsum("bnij,bnjr->bnir", seen, of_key)
+        return np.sum(of_query * sums, axis=-1, keepdims=True)
+
+    def normalised(self, out: Array, total: Array) -> Array:
+        """Over the sum of the weights; 0 where all of them are."""
+        return np.where(total == 0, 0.0, out / np.where(total == 0, 1.0, total))
+
+    def log_denominator(self, total: Array, shift: Array | float) -> Array:
+        """The log-sum-exp, shifts put back, of the mean over random features."""
+        log = np.where(total == 0, -np.inf, np.log(np.where(total == 0, 1.0, total)))
+        return log + shift - np.log(self.features_averaged())
+
+    def features_averaged(self) -> int:
+        """How many features a mean is taken over."""
+        return len(self.read("draws")) if "draws" in self.case.inputs else 1
+
+    def query_features(self, q: Array) -> tuple[Array, Array | float]:
+        """`b n i r`, and by how much their logarithm is larger in truth."""
+        if self.case.op == "linear_attention":
+            return self.feature(q), 0.0
+        logs = self.random_logs(q)
+        top = logs.max(axis=-1, keepdims=True)
+        return self.random_feature(logs - top), self.put_back(top)
+
+    def key_features(self, k: Array, live: Array) -> tuple[Array, Array | float]:
+        """`b n j r`, and by how much their logarithm is larger in truth."""
+        if self.case.op == "linear_attention":
+            return self.feature(k), 0.0
+        logs = self.random_logs(k)
+        top = self.key_top(np.where(live, logs, -np.inf))
+        return self.random_feature(logs - top), self.put_back(_highest(top))
+
+    def key_top(self, logs: Array) -> Array:
+        """The largest of all keys of a head, 0 where it has none."""
+        return _safe(logs.max(axis=(-2, -1), keepdims=True))
+
+    def put_back(self, top: Array) -> Array:
+        """What the log-sum-exp gets of what was taken off."""
+        return top
+
+    def feature(self, x: Array) -> Array:
+        """relu, or elu + 1."""
+        if self.feature_name() == "relu":
+            return np.maximum(x, 0.0)
+        return self.elu(x) + self.above_elu()
+
+    def feature_name(self) -> str:
+        """Which of them."""
+        return self.setting("feature", "elu+1")
+
+    def elu(self, x: Array) -> Array:
+        """x, or eˣ − 1 below 0."""
+        return np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))
+
+    def above_elu(self) -> float:
+        """What makes all features positive."""
+        return 1.0
+
+    def random_feature(self, log: Array) -> Array:
+        """The exponential."""
+        return np.exp(log)
+
+    def random_logs(self, x: Array) -> Array:
+        """w·x − |x|²/2, of x times the root of the scale."""
+        x = x * self.feature_scale()
+        products = np.einsum("bnxd,rd->bnxr", x, self.input("draws"))
+        return products - self.half_norm(x)
+
+    def feature_scale(self) -> float:
+        """What queries and keys are multiplied by."""
+        return self.case.scale_value**0.5
+
+    def half_norm(self, x: Array) -> Array:
+        """|x|²/2."""
+        return np.linalg.norm(x, axis=-1, keepdims=True) ** 2 / 2
+
+    # ------------------------------------------------------------------------ low rank
+
+    def by_combinations(self) -> Arrays:
+        """Attention to r combinations of the keys."""
+        is_key = self.keys_combined()
+        k, v = (np.where(is_key, self.spread(name), 0.0) for name in "kv")
+        k = np.einsum("bnjd,jr->bnrd", k, self.key_projection())
+        v = np.einsum("bnje,jr->bnre", v, self.value_projection())
+        q = np.where(self.seen().any(axis=-1, keepdims=True), self.input("q"), 0.0)
+        logits = self.scaled(q @ k.swapaxes(-1, -2))
+        logits = np.where(self.combinations_seen(logits.shape), logits, -np.inf)
+        weights, lse = self.softmax(logits)
+        return {"output": weights @ v, "lse": lse[..., 0]}
+
+    def keys_combined(self) -> Array:
+        """Which keys are in the combinations, `b n j 1`."""
+        return self.exists(self.seen())
+
+    def combinations_seen(self, shape: tuple[int, ...]) -> Array:
+        """Which combinations a query sees: all, or none where no key is left."""
+        return np.broadcast_to(self.seen().any(axis=-1, keepdims=True), shape)
+
+    def key_projection(self) -> Array:
+        """E."""
+        return self.input("w_e")
+
+    def value_projection(self) -> Array:
+        """F; E where it is not given."""
+        return self.input("w_f" if "w_f" in self.case.inputs else "w_e")
+
+    def by_landmarks(self) -> Arrays:
+        """Three softmaxes, the middle one inverted."""
+        q, k, v = self.input("q"), self.spread("k"), self.spread("v")
+        few_q, few_k = self.landmarks(q), self.landmarks(k)
+        first, core, last = (
+            self.softmax(self.scaled(x @ y.swapaxes(-1, -2)))[0]
+            for x, y in ((q, few_k), (few_q, few_k), (few_q, k))
+        )
+        return {"output": self.through(first, core, last @ v)}
+
+    def landmarks(self, x: Array) -> Array:
+        """Of every segment one, `b n r d`."""
+        count = self.setting("landmarks", 1)
+        return np.stack(
+            [self.landmark(part) for part in np.split(x, count, axis=2)], axis=2
+        )
+
+    def landmark(self, part: Array) -> Array:
+        """The mean of a segment."""
+        return part.mean(axis=2)
+
+    def through(self, first: Array, core: Array, values: Array) -> Array:
+        """The product of the three."""
+        return first @ np.linalg.solve(core, values)
+
+    def softmax(self, logits: Array) -> tuple[Array, Array]:
+        """Weights and log-sum-exp of whole rows; 0 and −∞ where all is −∞."""
+        top = _safe(logits.max(axis=-1, keepdims=True))
+        total = np.exp(logits - top).sum(axis=-1, keepdims=True)
+        safe = np.where(total == 0, 1.0, total)
+        return np.exp(logits - top) / safe, np.log(total) + top
 
     def turned(self, x: Array, places: Array) -> Array:
         """Pairs as complex numbers, times e^(i·angle)."""
@@ -823,6 +1002,11 @@ def toward_zero(x: Array, dtype: np.dtype) -> Array:
 
 def _blocks(length: int) -> list[slice]:
     return [slice(at, min(at + TILE, length)) for at in range(0, length, TILE)]
+
+
+def _highest(top: Array) -> Array:
+    """Of all keys, where every key has one: `b n 1 1`."""
+    return top.max(axis=-2, keepdims=True)
 
 
 def _safe(row: Array) -> Array:

@@ -1,35 +1,50 @@
-"""Arrays for approximations of attention, and whether a room is near the definition."""
-
-from functools import partial
+"""Calls of approximations, and whether what a room makes of them is right."""
 
 import numpy as np
 
-from attncheck.budget import half_ulp
-from attncheck.case import DTYPES
-
-UNIT = {"F64": 2.0**-53, "F32": 2.0**-24, "BF16": 2.0**-24, "F16": 2.0**-24}
-"""The unit roundoff of the accumulation type."""
+from attncheck.budget import PROFILES, budget
+from attncheck.case import DTYPES, Case
+from attncheck.definition import expected
+from attncheck.operations import OPERATIONS
+from attncheck.subject import options
+from attncheck.verdict import compare
 
 SIZES = {"b": 2, "h": 2, "g": 2, "i": 6, "j": 10, "d": 4, "e": 3}
 
 
 def draw(dtype, *, seed=0, **changed):
-    """q, k and v of normal numbers."""
+    """q, k and v of normal numbers, by name."""
     size = SIZES | changed
     size["n"] = size["h"] * size["g"]
     rng = np.random.default_rng(seed)
-    return [
-        rng.normal(size=[size[x] for x in axes]).astype(DTYPES[dtype])
-        for axes in ("bnid", "bhjd", "bhje")
-    ]
+    return {
+        name: rng.normal(size=[size[x] for x in axes]).astype(DTYPES[dtype])
+        for name, axes in {"q": "bnid", "k": "bhjd", "v": "bhje"}.items()
+    }
 
 
 def normal(dtype, *shape, seed=1):
     return np.random.default_rng(seed).normal(size=shape).astype(DTYPES[dtype])
 
 
-def called(room, function, dtype, arrays, **options):
-    """What the function makes of arrays, as NumPy arrays; None stays None."""
+def call(name, dtype, inputs, *, scale=None, **settings):
+    """A call of `name`_attention, as a case of the judge."""
+    op = f"{name}_attention"
+    case = Case("made", (), "", dtype, inputs, scale=scale, op=op, settings=settings)
+    OPERATIONS[op].check(case)
+    return case
+
+
+def run(room, function, case, **instead):
+    """What the function makes of a call; keywords take the place of its own."""
+    own = options(case) | {k: x for k, x in case.inputs.items() if k not in "qkv"}
+    return called(
+        room, function, case.dtype, *(case.inputs[x] for x in "qkv"), **(own | instead)
+    )
+
+
+def called(room, function, dtype, *arrays, **options):
+    """The function's results as NumPy arrays."""
     with room.framework.precision(dtype):
         native = [room.array(x) for x in arrays]
         keywords = {
@@ -41,36 +56,12 @@ def called(room, function, dtype, arrays, **options):
         return [room.numpy(x) for x in found]
 
 
-def share(got, want, bound, dtype):
-    """The greatest share of what is allowed that is used; exact where nothing is.
-
-    In float64 the definition rounds as much as the room does.
-    """
-    bound = 2 * bound if dtype == "F64" else bound
-    assert np.isfinite(bound).all(), "nothing can be said of this case"
-    wide = got.astype(np.float64)
-    same = got == want
-    with np.errstate(invalid="ignore"):  # −∞ − −∞, which `same` has seen
-        used = abs(wide - want) / (bound + half_ulp(abs(want) + bound, got.dtype))
-    return np.where(same, 0, used).max(initial=0)
-
-
-def assert_near(found, want, dtype):
-    """Output and log of the denominator lie within the bound."""
-    assert found[0].dtype == DTYPES[dtype]
-    assert found[0].shape == want.output.shape
-    assert share(found[0], want.output, want.bound, dtype) <= 1
-    if want.lse is not None:
-        wide = np.float64 if dtype == "F64" else np.float32
-        assert found[1].dtype == wide
-        assert share(found[1], want.lse, want.lse_bound, dtype) <= 1
-
-
-def assert_far(found, want, dtype):
-    """The output does not lie within the bound: a fault is found."""
-    assert share(found[0], want.output, want.bound, dtype) > 1
-
-
-def unit(function, dtype):
-    """A definition, for the accumulation type of a storage type."""
-    return partial(function, u=UNIT[dtype])
+def assert_right(found, case):
+    """Every result is within the strict budget of the call."""
+    want = expected(case)
+    bounds = budget(case, want, PROFILES["strict"])
+    names = OPERATIONS[case.op].returns
+    for name, array in zip(names, found, strict=True):
+        assert np.isfinite(bounds[name]).all()
+        finding = compare(case, name, array, getattr(want, name), bounds[name])
+        assert finding.status == "pass", finding

@@ -1,4 +1,5 @@
-"""Attention by features is its definition in float64: whole, causal, step by step."""
+"""Attention by features, beyond the cases of the judge: masks as predicates, other
+offsets, empty axes, laws, gradients and errors."""
 
 import math
 from importlib import import_module
@@ -6,24 +7,13 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from attncheck import approximations
-from attncheck.case import DTYPES
 from attnref.spec import causal, padding
 
-from .approximate import (
-    SIZES,
-    assert_far,
-    assert_near,
-    called,
-    draw,
-    normal,
-    unit,
-)
+from .approximate import SIZES, assert_right, call, called, draw, normal, run
 
 I, J, D = SIZES["i"], SIZES["j"], SIZES["d"]  # noqa: E741
 
-every_type = pytest.mark.parametrize("dtype", list(DTYPES))
-wide_and_narrow = pytest.mark.parametrize("dtype", ["F32", "BF16"])
+BOTH = pytest.mark.parametrize("name", ["linear", "performer"])
 
 
 @pytest.fixture
@@ -31,101 +21,45 @@ def kernel(room):
     return import_module(f"attnref.{room.name}.variants.kernel")
 
 
-def lower_left(offset=0, i=I, j=J):
-    """`1 1 i j`: key j is seen by query i where j ≤ i + offset."""
-    return (np.arange(j) <= np.arange(i)[:, None] + offset)[None, None]
+def made(name, dtype, inputs, **options):
+    """A call of linear or performer attention; of the latter with draws."""
+    draws = {"draws": normal(dtype, 16, D)} if name == "performer" else {}
+    return call(name, dtype, inputs | draws, **options)
 
 
-@every_type
-@pytest.mark.parametrize("feature", ["elu+1", "relu"])
-def test_linear_attention_is_its_definition(room, kernel, dtype, feature):
-    arrays = draw(dtype)
-    found = called(room, kernel.linear_attention, dtype, arrays, feature=feature)
-    want = unit(approximations.linear, dtype)(*arrays, feature=feature)
-    assert_near(found, want, dtype)
+def attention(kernel, name):
+    return getattr(kernel, f"{name}_attention")
 
 
-CAUSAL = [(dtype, 4) for dtype in DTYPES] + [("F32", x) for x in (0, -2, 20, -20)]
-
-
-@pytest.mark.parametrize(("dtype", "offset"), CAUSAL)
-def test_causal_linear_attention_is_its_definition(room, kernel, dtype, offset):
-    arrays = draw(dtype)
-    options = {"causal": True, "offset": offset}
-    found = called(room, kernel.linear_attention, dtype, arrays, **options)
-    seen = lower_left(offset)
-    want = unit(approximations.linear, dtype)(*arrays, seen=seen)
-    assert_near(found, want, dtype)
-    is_empty = ~seen.any(axis=-1)
-    assert (found[1][np.broadcast_to(is_empty, found[1].shape)] == -np.inf).all()
-
-
-@pytest.mark.parametrize(("dtype", "offset"), CAUSAL + [(x, None) for x in DTYPES])
-def test_performer_attention_is_its_definition(room, kernel, dtype, offset):
-    arrays, draws = draw(dtype), normal(dtype, 16, D)
-    options = {} if offset is None else {"causal": True, "offset": offset}
-    call = kernel.performer_attention
-    found = called(room, call, dtype, arrays, draws=draws, **options)
-    seen = None if offset is None else lower_left(offset)
-    want = unit(approximations.performer, dtype)(*arrays, draws=draws, seen=seen)
-    assert_near(found, want, dtype)
-
-
-@pytest.mark.parametrize("scale", [0.1, 1.5])
-def test_performers_scale_is_that_of_the_exponent(room, kernel, scale):
-    arrays, draws = draw("F32"), normal("F32", 16, D)
-    options = {"draws": draws, "scale": scale}
-    found = called(room, kernel.performer_attention, "F32", arrays, **options)
-    want = unit(approximations.performer, "F32")(*arrays, **options)
-    assert_near(found, want, "F32")
-
-
-def test_large_queries_and_keys_overflow_nothing(room, kernel):
-    """Features of e^±500, relative to the largest."""
-    arrays, draws = draw("F32"), normal("F32", 16, D)
-    arrays[0] *= np.float32(20)
-    found = called(room, kernel.performer_attention, "F32", arrays, draws=draws)
-    want = unit(approximations.performer, "F32")(*arrays, draws=draws)
-    assert abs(found[1]).max() > 100
-    assert_near(found, want, "F32")
+@BOTH
+@pytest.mark.parametrize("offset", [0, -2, 20, -20])
+def test_sums_end_at_any_offset(room, kernel, name, offset):
+    case = made(name, "F32", draw("F32"), causal=True, offset=offset)
+    found = run(room, attention(kernel, name), case)
+    assert_right(found, case)
+    seen = np.tri(I, J, offset, bool).any(axis=1)
+    assert (found[1][:, :, ~seen] == -np.inf).all()
+    assert np.isfinite(found[1][:, :, seen]).all()
 
 
 LENGTHS = [3, 0]
 KEYS = np.arange(J) < np.array(LENGTHS)[:, None, None, None]
 
 
-@pytest.mark.parametrize("name", ["linear", "performer"])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_keys_that_are_blocked_do_not_exist(room, kernel, name, is_causal):
-    mask = padding(LENGTHS) if name == "linear" else room.array(KEYS)
-    arrays, draws = draw("F32"), normal("F32", 16, D)
-    options = {"draws": draws} if name == "performer" else {}
-    define = unit(getattr(approximations, name), "F32")
-    seen = KEYS & lower_left(1) if is_causal else KEYS
-    want = define(*arrays, **options, seen=seen)
-    for x in arrays[1:]:
-        for b, length in enumerate(LENGTHS):
-            x[b, :, length:] = np.nan
-    arrays[0][1] = np.nan  # the element that is left no key
-    options |= {"causal": True, "offset": 1} if is_causal else {}
-    call = getattr(kernel, f"{name}_attention")
-    found = called(room, call, "F32", arrays, **options, mask=mask)
-    assert_near(found, want, "F32")
-    assert (found[0][1] == 0).all()
-    assert (found[1][1] == -np.inf).all()
+@BOTH
+@pytest.mark.parametrize("options", [{}, {"causal": True, "offset": 1}], ids=str)
+def test_a_predicate_of_keys_is_a_mask(room, kernel, name, options):
+    case = made(name, "F32", draw("F32") | {"mask": KEYS}, **options)
+    found = run(room, attention(kernel, name), case, mask=padding(LENGTHS))
+    assert_right(found, case)
 
 
-@pytest.mark.parametrize("name", ["linear", "performer"])
+@BOTH
 def test_keys_after_the_last_query_are_not_read(room, kernel, name):
-    arrays, draws = draw("F32"), normal("F32", 16, D)
-    options = {"draws": draws} if name == "performer" else {}
-    define = unit(getattr(approximations, name), "F32")
-    want = define(*arrays, **options, seen=lower_left(1))
-    for x in arrays[1:]:
-        x[:, :, I + 1 :] = np.nan
-    call = getattr(kernel, f"{name}_attention")
-    found = called(room, call, "F32", arrays, **options, causal=True, offset=1)
-    assert_near(found, want, "F32")
+    case = made(name, "F32", draw("F32"), causal=True, offset=1)
+    for x in "kv":
+        case.inputs[x][:, :, I + 1 :] = np.nan
+    assert_right(run(room, attention(kernel, name), case), case)
 
 
 @pytest.mark.parametrize(
@@ -133,39 +67,12 @@ def test_keys_after_the_last_query_are_not_read(room, kernel, name):
 )
 @pytest.mark.parametrize("empty", ["b", "i", "j"])
 def test_empty_axes(room, kernel, name, is_causal, empty):
-    arrays = draw("F32", **{empty: 0})
-    options = {"draws": normal("F32", 16, D)} if name == "performer" else {}
-    call = getattr(kernel, f"{name}_attention")
-    found = called(room, call, "F32", arrays, causal=is_causal, **options)
-    b, n, i, _ = arrays[0].shape
+    case = made(name, "F32", draw("F32", **{empty: 0}), causal=is_causal)
+    found = run(room, attention(kernel, name), case)
+    b, n, i, _ = case.inputs["q"].shape
     assert [x.shape for x in found] == [(b, n, i, SIZES["e"]), (b, n, i)]
     assert (found[0] == 0).all()
     assert (found[1] == -np.inf).all()
-
-
-@pytest.mark.parametrize("feature", ["elu+1", "relu"])
-@wide_and_narrow
-def test_the_recurrent_form_is_the_parallel_one(room, kernel, dtype, feature):
-    """Both lie within the bound of the same definition, whose sums have any order."""
-    arrays = draw(dtype, j=I)
-    want = unit(approximations.linear, dtype)(
-        *arrays, feature=feature, seen=lower_left(j=I)
-    )
-    with room.framework.precision(dtype):
-        q, k, v = (room.array(x) for x in arrays)
-        state, outputs, lses = None, [], []
-        for t in range(I):
-            state, output, lse = kernel.linear_attention_step(
-                state, *(x[:, :, t : t + 1] for x in (q, k, v)), feature=feature
-            )
-            outputs.append(room.numpy(output))
-            lses.append(room.numpy(lse))
-    assert tuple(state.shape) == (SIZES["b"], SIZES["h"], D, SIZES["e"] + 1)
-    recurrent = [np.concatenate(x, axis=2) for x in (outputs, lses)]
-    assert_near(recurrent, want, dtype)
-    options = {"feature": feature, "causal": True}
-    parallel = called(room, kernel.linear_attention, dtype, arrays, **options)
-    assert_near(parallel, want, dtype)
 
 
 def squares(x):
@@ -174,31 +81,21 @@ def squares(x):
 
 
 def test_a_feature_map_of_ones_own(room, kernel):
-    """The closed form of its weights, and the definition."""
-    arrays = draw("F64")
-    found = called(room, kernel.linear_attention, "F64", arrays, feature=squares)
-    assert_near(
-        found, unit(approximations.linear, "F64")(*arrays, feature=squares), "F64"
-    )
-    q, k, v = arrays[0], *(x.repeat(2, axis=1) for x in arrays[1:])
+    """The closed form of its weights."""
+    q, k, v = draw("F64").values()
+    found = called(room, kernel.linear_attention, "F64", q, k, v, feature=squares)
+    k, v = (x.repeat(2, axis=1) for x in (k, v))
     weights = (q @ k.swapaxes(2, 3)) ** 2
-    want = weights @ v / weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found[0], want, rtol=0, atol=1e-13 * abs(v).max())
-
-
-def test_relu_features_that_are_all_0_are_an_empty_row(room, kernel):
-    arrays = draw("F32")
-    arrays[0][:, :, 2] = -1
-    found = called(room, kernel.linear_attention, "F32", arrays, feature="relu")
-    assert (found[0][:, :, 2] == 0).all()
-    assert (found[1][:, :, 2] == -np.inf).all()
-    assert np.isfinite(found[1][:, :, 3]).any()
+    total = weights.sum(-1, keepdims=True)
+    near = {"rtol": 0, "atol": 1e-13 * abs(v).max()}
+    np.testing.assert_allclose(found[0], weights @ v / total, **near)
+    np.testing.assert_allclose(found[1], np.log(total[..., 0]), **near)
 
 
 def test_performers_error_falls_as_one_over_the_root_of_its_features(room, kernel):
     """In float64, mean over draws; the slope over 16 to 1024 features is −1/2."""
     arrays = draw("F64", b=1, h=1, g=1, i=16, j=16)
-    q, k, v = (x / 2 for x in arrays)
+    q, k, v = (x / 2 for x in arrays.values())
     logits = q @ k.swapaxes(2, 3) * D**-0.5
     weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     exact = weights @ v
@@ -209,7 +106,7 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features(room, kerne
                 room,
                 kernel.performer_attention,
                 "F64",
-                (q, k, v),
+                *(q, k, v),
                 draws=normal("F64", count, D, seed=seed),
             )[0]
             for seed in range(12)
@@ -220,67 +117,17 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features(room, kerne
     assert -0.6 < slope < -0.4
 
 
-FAULTS = {
-    "prefix sum one short": {"causal": True, "offset": -1},
-    "prefix sum one long": {"causal": True, "offset": 1},
-    "not causal": {},
-}
-
-
-@wide_and_narrow
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-@pytest.mark.parametrize("name", ["linear", "performer"])
-def test_prefix_sums_that_are_off_by_one_are_found(room, kernel, dtype, name, fault):
-    arrays = draw(dtype)
-    options = {"draws": normal(dtype, 16, D)} if name == "performer" else {}
-    define = unit(getattr(approximations, name), dtype)
-    want = define(*arrays, **options, seen=lower_left())
-    call = getattr(kernel, f"{name}_attention")
-    assert_far(called(room, call, dtype, arrays, **options, **fault), want, dtype)
-
-
-def _no_norm(kernel, make):
-    def logs(x, draws, scale):
-        return make(x, draws, scale) + scale * (x * x).sum(-1)[..., None] / 2
-
-    return logs
-
-
-WRONG = {
-    "without the norm of the key": _no_norm,
-    "the scale for its root": lambda kernel, make: (
-        lambda x, draws, scale: make(x, draws, scale**2)
-    ),
-    "a draw twice": lambda kernel, make: (
-        lambda x, draws, scale: make(
-            x, draws[np.array([0, *range(len(draws) - 1)])], scale
-        )
-    ),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_wrong_random_features_are_found(room, kernel, monkeypatch, wrong):
-    arrays, draws = draw("BF16"), normal("BF16", 16, D)
-    want = unit(approximations.performer, "BF16")(*arrays, draws=draws)
-    make = kernel.random_features
-    monkeypatch.setattr(kernel, "random_features", wrong(kernel, make))
-    with room.framework.precision("BF16"):
-        found = called(room, kernel.performer_attention, "BF16", arrays, draws=draws)
-    assert_far(found, want, "BF16")
-
-
 def test_gradients_by_autodiff_are_those_of_the_definition(room, kernel):
     """Along one direction, by a complex step, which is exact but for rounding."""
     if room.name == "numpy":
         pytest.skip("NumPy has no automatic differentiation")
-    arrays, directions = draw("F64"), draw("F64", seed=5)
-    d_out = normal("F64", *arrays[0].shape[:3], SIZES["e"])
+    arrays, directions = draw("F64").values(), draw("F64", seed=5).values()
+    d_out = normal("F64", SIZES["b"], 4, I, SIZES["e"])
     step = 1e-30
     q, k, v = (x + 1j * step * y for x, y in zip(arrays, directions, strict=True))
     k, v = (x.repeat(2, axis=1) for x in (k, v))
     features = [np.where(x.real > 0, x + 1, np.exp(x)) for x in (q, k)]
-    weights = features[0] @ features[1].swapaxes(2, 3) * lower_left(2)
+    weights = features[0] @ features[1].swapaxes(2, 3) * np.tri(I, J, 2)
     output = weights @ v / weights.sum(-1, keepdims=True)
     want = (output.imag / step * d_out).sum()
 
@@ -317,8 +164,9 @@ def differentiated(room, function, arrays):
     ],
 )
 def test_wrong_input_is_named(room, kernel, options, error, words):
+    arrays = draw("F32").values()
     with pytest.raises(error) as caught:
-        called(room, kernel.linear_attention, "F32", draw("F32"), **options)
+        called(room, kernel.linear_attention, "F32", *arrays, **options)
     assert words in str(caught.value)
 
 
@@ -332,17 +180,21 @@ def test_wrong_input_is_named(room, kernel, options, error, words):
 )
 def test_wrong_draws_are_named(room, kernel, draws, scale, words):
     options = {"draws": normal("F32", *draws), "scale": scale}
+    arrays = draw("F32").values()
     with pytest.raises(ValueError, match="must") as caught:
-        called(room, kernel.performer_attention, "F32", draw("F32"), **options)
+        called(room, kernel.performer_attention, "F32", *arrays, **options)
     assert words in str(caught.value)
 
 
 def test_a_step_takes_one_position_and_its_own_state(room, kernel):
+    b, h, e = (SIZES[axis] for axis in "bhe")
     with room.framework.precision("F32"):
-        q, k, v = (room.array(x) for x in draw("F32"))
+        q, k, v = (room.array(x) for x in draw("F32").values())
         with pytest.raises(ValueError, match="one position, but query positions i = 6"):
             kernel.linear_attention_step(None, q, k, v)
         one = [x[:, :, :1] for x in (q, k, v)]
+        state, *_ = kernel.linear_attention_step(None, *one)
+        assert tuple(state.shape) == (b, h, D, e + 1)
         with pytest.raises(
             ValueError, match=r"must have axes b h r \(e \+ 1\) = 2 2 4 4"
         ):
