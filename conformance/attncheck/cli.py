@@ -62,7 +62,7 @@ from attncheck.subjects import LIBRARIES
 from attncheck.suggest import near
 from attncheck.suite import SETS, by_clause, cases, operation_cases
 from attncheck.target import ROOMS
-from attncheck.variants import OPERATION_VARIANTS, VARIANTS
+from attncheck.variants import FAULTS
 from attncheck.verdict import Run
 from attncheck.waivers import Waiver, WaiverError, read, unmatched
 
@@ -545,10 +545,9 @@ def list_(
             count = str(len(by_name[clause.name]))
             table.add_row(clause.name, count, clause.sentence)
         console.print(table)
-    faults = (*VARIANTS, *OPERATION_VARIANTS)
-    console.print(f"\n[bold]faults[/]: {len(faults)} that a report can name")
+    console.print(f"\n[bold]faults[/]: {len(FAULTS)} that a report can name")
     table = Table(Column("fault", no_wrap=True), "what it does", box=None)
-    for variant in faults:
+    for variant in FAULTS:
         seen = f" ({variant.reference})" if variant.reference else ""
         table.add_row(variant.name, variant.sentence + seen)
     console.print(table)

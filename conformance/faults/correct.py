@@ -1,6 +1,7 @@
 """The correct implementations that no rule may call wrong, from the soundness folder.
 
-The model of the variants is one more: it is what every fault is a change of.
+The model of the variants is one more: it is what every fault is a change of.  Other
+operations than attention have the model and the rooms.
 """
 
 import sys
@@ -14,7 +15,7 @@ from attncheck.variants.model import Model, rounded
 
 sys.path.append(str(Path(__file__).parents[1] / "soundness"))
 
-from implementations import Implementation, numpy
+from implementations import Implementation, numpy, room
 
 PROFILE = {
     "F64": "strict",
@@ -40,9 +41,14 @@ def model(case: Case) -> Result:
 
 
 @cache
-def implementations(dtype: str) -> dict[str, Implementation]:
-    """Those that the profile of a storage type allows, by name; strict ones always."""
+def implementations(dtype: str, op: str = "") -> dict[str, Implementation]:
+    """Those that the profile of a storage type allows, by name; strict ones always.
+
+    Args:
+        op: an operation beside attention and multi-head attention, or nothing.
+    """
     allowed = ("strict", PROFILE[dtype])
+    others = [room("numpy"), room("torch")] if op else numpy()
     right = Implementation(
         name=MODEL,
         compute=model,
@@ -52,6 +58,6 @@ def implementations(dtype: str) -> dict[str, Implementation]:
     )
     return {
         one.name: one
-        for one in (right, *numpy())
+        for one in (right, *others)
         if dtype in one.dtypes and one.profile_name in allowed
     }

@@ -4,7 +4,7 @@ import json
 import platform
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +19,27 @@ from rules import ELEMENTS, RULES, Rule
 
 from attncheck.case import Case
 from attncheck.certify import digest
-from attncheck.variants import VARIANTS
+from attncheck.variants import (
+    BY_NAME,
+    CONVERTERS,
+    FAULTS,
+    OPERATION_VARIANTS,
+    VARIANTS,
+    Variant,
+)
 
-SCHEMA = "attncheck-faults/1"
+SCHEMA = "attncheck-faults/2"
 SURVIVORS = Path(__file__).with_name("survivors.toml")
 CHANGES = (NOTHING, WITHIN, BEYOND)
 ELEMENTWISE, STATISTICS, LAWS = "elements", "statistics", "laws"
 """The parts of our rule."""
+
+KINDS: Mapping[str, tuple[Variant, ...]] = {
+    "attention": VARIANTS,
+    "other operations": OPERATION_VARIANTS,
+    "weights carried over": CONVERTERS,
+}
+"""What a fault is a fault of → the faults."""
 
 USUAL, SMOKE, OTHER = "usual", "smoke", "other"
 """Where cases come from: the usual test, the smoke set, and what only the full set has,
@@ -45,10 +59,11 @@ class Found:
         default_factory=lambda: defaultdict(list)
     )
     """Where → what each case shows."""
-    together: dict[tuple[str, str, str], dict[str, Together]] = field(
+    together: dict[tuple[str, str, str, str], dict[str, Together]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """(rule, where, dtype) → fault or correct implementation → what all cases show."""
+    """(rule, where, dtype, operation) → fault or correct implementation → what all
+    cases show."""
 
     @property
     def dtypes(self) -> list[str]:
@@ -59,10 +74,11 @@ class Found:
         """Adds what one case shows."""
         self.measured[where].append(result)
 
-    def add_together(self, key: tuple[str, str, str, str], result: Together) -> None:
+    def add_together(self, key: Sequence[str], result: Together) -> None:
         """Adds what all cases show together."""
         *place, name = key
-        self.together[tuple(place)][name] = result
+        rule, where, dtype, op = place
+        self.together[rule, where, dtype, op][name] = result
 
     def shown(self, name: str, where: str, dtype: str) -> dict[str, Shown]:
         """Case → what it shows of a fault, in the order of the cases."""
@@ -75,18 +91,20 @@ class Found:
         shown = self.shown(name, where, dtype)
         return [id for id, one in shown.items() if rule in one.flagged]
 
-    def unseen(self, rule: Rule, where: str, dtype: str) -> list[str]:
-        """The faults that change something, and that no single case shows."""
+    def unseen(self, rule: Rule, where: str, dtype: str, op: str) -> list[str]:
+        """The faults of an operation that change something, and that no single case
+        shows."""
         return [
             variant.name
-            for variant in VARIANTS
-            if self.shown(variant.name, where, dtype)
+            for variant in FAULTS
+            if variant.model.op == op
+            and self.shown(variant.name, where, dtype)
             and not self.killing(rule.name, variant.name, where, dtype)
         ]
 
     def seen_together(self, rule: str, name: str, where: str, dtype: str) -> str | None:
         """How all cases together show a fault: by statistics, or by a law."""
-        one = self.together[rule, where, dtype].get(name)
+        one = self.together[rule, where, dtype, BY_NAME[name].model.op].get(name)
         if one is None or not one.alarms:
             return None
         return STATISTICS if one.pools else LAWS
@@ -98,10 +116,12 @@ def document(found: Found) -> dict[str, Any]:
     faults = {
         variant.name: {
             "module": variant.model.__module__.rpartition(".")[2],
+            "kind": kind,
             "sentence": variant.sentence,
             "dtypes": {dtype: _fault(found, variant.name, dtype) for dtype in dtypes},
         }
-        for variant in VARIANTS
+        for kind, variants in KINDS.items()
+        for variant in variants
     }
     explained = explanations()
     return {
@@ -115,9 +135,19 @@ def document(found: Found) -> dict[str, Any]:
         "cases": {where: len(some) for where, some in found.sets.items()},
         "sha256": digest(found.sets[SMOKE]),
         "profiles": {dtype: PROFILE[dtype] for dtype in dtypes},
-        "correct": {dtype: list(implementations(dtype)) for dtype in dtypes},
+        "correct": {
+            kind: {dtype: list(implementations(dtype, op)) for dtype in dtypes}
+            for kind, op in (
+                ("attention", ""),
+                ("other operations", "rotary_attention"),
+            )
+        },
         "rules": {rule.name: rule.sentence for rule in RULES},
         "summary": {dtype: _summary(found, faults, dtype) for dtype in dtypes},
+        "kinds": {
+            kind: {dtype: _summary(found, faults, dtype, kind) for dtype in dtypes}
+            for kind in KINDS
+        },
         "smallest": _smallest(found),
         "survivors": [
             {
@@ -186,10 +216,16 @@ def _kills(found: Found, rule: str, name: str, dtype: str) -> dict[str, int | st
 
 
 def _summary(
-    found: Found, faults: Mapping[str, Mapping[str, Any]], dtype: str
+    found: Found, faults: Mapping[str, Mapping[str, Any]], dtype: str, kind: str = ""
 ) -> dict[str, Any]:
-    """How many faults every rule finds in one storage type, and its false alarms."""
-    here = {name: fault["dtypes"][dtype] for name, fault in faults.items()}
+    """How many faults every rule finds in one storage type, and its false alarms.
+
+    Args:
+        kind: only the faults of a kind, and the cases that they are run on.
+    """
+    chosen = {n: f for n, f in faults.items() if kind in ("", f["kind"])}
+    here = {name: fault["dtypes"][dtype] for name, fault in chosen.items()}
+    ops = {BY_NAME[name].model.op for name in chosen}
     changing = {n: one for n, one in here.items() if one["changes"] != NOTHING}
     beyond = [one for one in changing.values() if one["changes"] == BEYOND]
     return {
@@ -200,7 +236,7 @@ def _summary(
         "rules": {
             rule.name: {
                 where: _found_by(changing.values(), rule.name, where)
-                | _alarms(found, rule, where, dtype)
+                | _alarms(found, rule, where, dtype, ops)
                 for where in (USUAL, SMOKE)
             }
             for rule in RULES
@@ -221,11 +257,18 @@ def _found_by(
     }
 
 
-def _alarms(found: Found, rule: Rule, where: str, dtype: str) -> dict[str, int]:
-    """False alarms and checks of correct implementations."""
-    some = [one for one in found.measured[where] if one.dtype == dtype]
-    together = found.together[rule.name, where, dtype]
-    right = [one for name, one in together.items() if name in implementations(dtype)]
+def _alarms(
+    found: Found, rule: Rule, where: str, dtype: str, ops: Set[str]
+) -> dict[str, int]:
+    """False alarms and checks of correct implementations of some operations."""
+    measured = (one for one in found.measured[where] if one.dtype == dtype)
+    some = [one for one in measured if one.op in ops]
+    right = [
+        one
+        for op in ops
+        for name, one in found.together[rule.name, where, dtype, op].items()
+        if name in implementations(dtype, op)
+    ]
     return {
         "alarms": sum(one.alarms[rule.name] for one in some)
         + sum(one.alarms for one in right),
@@ -295,16 +338,17 @@ def missed(report: Mapping[str, Any]) -> Iterator[str]:
     """The goals that are not met."""
     for one in report["smallest"]["lost"]:
         yield f"{one} is found by a case that the smoke set lacks"
-    for dtype, summary in report["summary"].items():
-        ours = summary["rules"][ELEMENTS]
-        for where, one in ours.items():
-            if one["alarms"]:
-                yield f"{one['alarms']} false alarms in {dtype}, {where}"
-        found, of = ours[SMOKE]["found"], summary["changing"]
-        if dtype == "F32":
-            found, of = summary["beyond_found"], summary["beyond"]
-        if found < GOAL.get(dtype, 0.0) * of:
-            yield f"{found} of {of} faults are found in {dtype}, too few"
+    for kind, by_dtype in report["kinds"].items():
+        for dtype, summary in by_dtype.items():
+            ours = summary["rules"][ELEMENTS]
+            for where, one in ours.items():
+                if one["alarms"]:
+                    yield f"{one['alarms']} false alarms in {dtype}, {kind}, {where}"
+            found, of = ours[SMOKE]["found"], summary["changing"]
+            if dtype == "F32":
+                found, of = summary["beyond_found"], summary["beyond"]
+            if found < GOAL.get(dtype, 0.0) * of:
+                yield f"{found} of {of} faults of {kind} are found in {dtype}, too few"
 
 
 def _short(number: float) -> float | None:

@@ -1,7 +1,8 @@
 """What cases show of every fault, by every rule: the two measurements, as functions.
 
-`measure` runs all faults on one case.  `look_again` takes one fault that no single case
-shows, and asks what all cases together show: their statistics, and the laws.
+`measure` runs on one case all faults of its operation.  `look_again` takes one fault
+that no single case shows, and asks what all cases together show: their statistics, and
+the laws.
 """
 
 from collections import Counter
@@ -20,7 +21,8 @@ from attncheck.cache import Cache
 from attncheck.case import Case
 from attncheck.exchange import Result
 from attncheck.judging import Judge
-from attncheck.variants import BY_NAME, VARIANTS
+from attncheck.operations import OPERATIONS
+from attncheck.variants import BY_NAME, FAULTS
 from attncheck.verdict import compare
 
 Arrays = Mapping[str, np.ndarray]
@@ -50,6 +52,8 @@ class Measured:
 
     case: str
     dtype: str
+    op: str
+    """As of `operation`."""
     shown: dict[str, Shown] = field(default_factory=dict)
     """Fault → what is shown of it; those that change nothing here are left out."""
     checks: Counter[str] = field(default_factory=Counter)
@@ -62,6 +66,12 @@ class Measured:
 def judge() -> Judge:
     """Expected values and budgets, from the user's cache."""
     return Judge(Cache.of_user())
+
+
+def operation(case: Case) -> str:
+    """The operation beside attention and multi-head attention; nothing where it is of
+    those: their faults, and what carries weights wrongly, are run on both."""
+    return case.op if case.op in OPERATIONS else ""
 
 
 def prepare(case: Case) -> Given:
@@ -87,10 +97,10 @@ def seen(case: Case, arrays: Arrays) -> dict[str, np.ndarray]:
 def measure(case: Case) -> Measured:
     """What one case shows of every fault, and of every correct implementation."""
     given = prepare(case)
-    found = Measured(case.id, case.dtype)
+    found = Measured(case.id, case.dtype, operation(case))
     off = dict.fromkeys(given.want, 0.0)
     alarms: dict[str, set[str]] = {rule.name: set() for rule in RULES}
-    for one in implementations(case.dtype).values():
+    for one in implementations(case.dtype, found.op).values():
         with np.errstate(all="ignore"):
             right = seen(case, one.compute(case).arrays)
         for rule in (rule for rule in RULES if case.dtype in rule.dtypes):
@@ -102,7 +112,7 @@ def measure(case: Case) -> Measured:
             off[name] = max(off[name], error(array, given.want[name]).max(initial=0.0))
     with np.errstate(all="ignore"):
         right = seen(case, model(case).arrays)
-    for variant in VARIANTS:
+    for variant in (fault for fault in FAULTS if fault.model.op == found.op):
         wrong = changed(case, variant.run(case, stores=stores(case.dtype)), right)
         if wrong:
             found.shown[variant.name] = _shown(given, wrong, right, off, alarms)
@@ -147,12 +157,12 @@ def _used(given: Given, name: str, got: np.ndarray) -> float:
     return compare(given.case, name, got, given.want[name], given.bounds[name]).used
 
 
-# -------------------------------------------------------- all cases of a type at once
+# ------------------------------------- all cases of a type and of an operation at once
 
 
 @dataclass(frozen=True)
 class Together:
-    """What all cases of a storage type show together."""
+    """What all cases of a storage type and of an operation show together."""
 
     judged: int
     """How many statistics and laws were judged."""
@@ -170,7 +180,8 @@ class Together:
 def look_again(
     name: str, cases: Sequence[Case], looks_at: Sequence[str] = RESULTS
 ) -> Together:
-    """What all cases of a storage type show of a fault, or of what is correct.
+    """What cases of a storage type and of an operation show of a fault, or of what is
+    correct, together.
 
     Args:
         name: a variant's, or a correct implementation's.
@@ -199,7 +210,8 @@ def _result(name: str, case: Case, looks_at: Sequence[str]) -> Result:
         if name in BY_NAME:
             arrays = BY_NAME[name].run(case, stores=stores(case.dtype))
         else:
-            arrays = implementations(case.dtype)[name].compute(case).arrays
+            right = implementations(case.dtype, operation(case))[name]
+            arrays = right.compute(case).arrays
     shown = {n: array for n, array in seen(case, arrays).items() if n in looks_at}
     return Result(case.id, "done", arrays=shown)
 

@@ -6,13 +6,22 @@ fail as seldom as it can: rows without keys give 0 in both passes, not NaN.
 
 from collections.abc import Mapping
 
+import naive_approximations as approximate
+import naive_operations as other
 import numpy as np
 import torch
 
-from attncheck.case import Case
+from attncheck.case import ALL_GRADIENTS, Case
 from attncheck.frameworks.torch import to_native, to_numpy
 
 Tensors = Mapping[str, torch.Tensor]
+
+APPROXIMATIONS = (
+    "linear_attention",
+    "performer_attention",
+    "linformer_attention",
+    "nystrom_attention",
+)
 
 
 def results(case: Case) -> dict[str, np.ndarray]:
@@ -20,7 +29,12 @@ def results(case: Case) -> dict[str, np.ndarray]:
     inputs = {name: to_native(array) for name, array in case.inputs.items()}
     if case.op == "multi_head_attention":
         return {"output": to_numpy(_multi_head(case, inputs))}
-    names = [name for name in ("q", "k", "v", "bias") if name in inputs]
+    if case.op == "latent_attention":
+        heads, _ = _attention(case, inputs | other.latent(case, inputs))
+        return {"output": to_numpy(_merged(heads, inputs["w_o"]))}
+    if case.op in APPROXIMATIONS:
+        return {"output": to_numpy(approximate.output(case, inputs))}
+    names = [name[1:] for name in ALL_GRADIENTS if name[1:] in inputs]
     leaves = {name: inputs[name].clone().requires_grad_() for name in names}
     output, lse = _attention(case, inputs | leaves)
     # Of equal shapes also where there is nothing to differentiate.
@@ -35,21 +49,25 @@ def results(case: Case) -> dict[str, np.ndarray]:
 
 def _attention(case: Case, given: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and log-sum-exp."""
-    q = given["q"]
-    k, v = (given[name].repeat_interleave(case.sizes["g"], 1) for name in ("k", "v"))
-    logits = q @ k.mT * case.scale_value
+    q, k = other.operands(case, given)
+    k, v = (x.repeat_interleave(case.sizes["g"], 1) for x in (k, given["v"]))
+    logits = other.scores(case, q, k, given)
     if case.softcap is not None:
         logits = case.softcap * torch.tanh(logits / case.softcap)
     if "bias" in given:
         logits = logits + given["bias"]
+    logits = logits + other.bias(case, given, logits)
     seen = given.get("mask", torch.tensor(True)) & (logits.detach() != -torch.inf)
     empty = ~seen.expand(logits.shape).any(-1, keepdim=True)
-    masked = logits.masked_fill(~seen, -torch.inf).masked_fill(empty, 0)
-    weights = torch.softmax(masked, -1).masked_fill(empty, 0)
+    masked = logits.masked_fill(~seen, -torch.inf)
+    if "sinks" in given:
+        masked, empty = other.with_sink(masked, given["sinks"]), torch.tensor([[False]])
+    masked = masked.masked_fill(empty, 0)
+    weights = torch.softmax(masked, -1).masked_fill(empty, 0)[..., : case.sizes["j"]]
     lse = torch.logsumexp(masked, -1).masked_fill(empty[..., 0], -torch.inf)
     if "dropout_keep" in given:
         weights = weights * given["dropout_keep"] / (1 - case.dropout_rate)
-    return weights @ v, lse
+    return other.attend(case, weights, v, given), lse
 
 
 def _multi_head(case: Case, given: Tensors) -> torch.Tensor:
@@ -67,5 +85,10 @@ def _multi_head(case: Case, given: Tensors) -> torch.Tensor:
         "v": projected(context, "v"),
     }
     heads, _ = _attention(case, dict(given) | inner)
-    merged = torch.einsum("bnie,nec->bic", heads, given["w_o"])
+    merged = _merged(heads, given["w_o"])
     return merged + given["b_o"] if "b_o" in given else merged
+
+
+def _merged(heads: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The sum over the heads, each through its weight."""
+    return torch.einsum("bnie,nec->bic", heads, weight)

@@ -11,13 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from attncheck.case import GRADIENTS, Case
+from attncheck.case import ALL_GRADIENTS, Case
 from attncheck.verdict import compare
 
 Arrays = Mapping[str, np.ndarray]
 
-OUTPUT_AND_GRADIENTS = ("output", *GRADIENTS)
-RESULTS = ("output", "lse", *GRADIENTS)
+OUTPUT_AND_GRADIENTS = ("output", *ALL_GRADIENTS)
+RESULTS = ("output", "lse", *ALL_GRADIENTS)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
     python conformance/faults/run.py [--dtype F32] [--out docs/evidence/faults.json]
 
-A fault is one of attncheck's variants.  Each is run on the cases of the smoke set, on
-the cases that only the full set has, each in its own shape, and on the usual test: one
-square shape, as many key/value heads as query heads, normal numbers, once causal.
+A fault is one of attncheck's variants.  Each is run on the cases of its operation: on
+those of the smoke set, on those that only the full set has, each in its own shape, and
+on the usual test: one square shape, as many key/value heads as query heads, normal
+numbers, once causal.
 """
 
 import argparse
@@ -13,10 +14,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import usual
 from correct import implementations
 from evidence import (
     OTHER,
@@ -29,22 +32,15 @@ from evidence import (
     missed,
     unexplained,
 )
-from measure import look_again, measure
+from measure import look_again, measure, operation
 from rich.console import Console
 from rich.progress import Progress, TaskID
 from rules import OURS
 from table import show
 
 from attncheck.case import DTYPES, Case
-from attncheck.suite import RECIPES, build, cases
-from attncheck.suite.recipe import Recipe, upper_left
-from attncheck.suite.shapes import Shape
-
-SQUARE = Shape(b=2, h=4, g=1, i=128, j=128, d=64, e=64)
-USUAL_RECIPES = (
-    Recipe("usual", (), "The usual test: one square shape.", SQUARE),
-    Recipe("usual-causal", (), "The same, causal.", SQUARE, causal=upper_left),
-)
+from attncheck.operations import OPERATIONS
+from attncheck.suite import OPERATION_RECIPES, RECIPES, build, cases, operation_cases
 
 Task = tuple[Any, Callable, tuple]
 """A key, a function of `measure`, and its arguments."""
@@ -76,10 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def sets(dtypes: Sequence[str]) -> dict[str, list[Case]]:
     """Where cases come from → the cases."""
+    rest = [r for r in (*RECIPES, *OPERATION_RECIPES) if not r.smoke]
     return {
-        USUAL: [c for recipe in USUAL_RECIPES for c in build(recipe, dtypes)],
-        SMOKE: cases("smoke", dtypes),
-        OTHER: [c for r in RECIPES if not r.smoke for c in build(r, dtypes)],
+        USUAL: list(usual.cases(dtypes)),
+        SMOKE: [*cases("smoke", dtypes), *operation_cases("smoke", dtypes)],
+        OTHER: [case for recipe in rest for case in build(recipe, dtypes)],
     }
 
 
@@ -106,15 +103,18 @@ def one_by_one(found: Found) -> Iterable[Task]:
 
 
 def together(found: Found) -> Iterator[Task]:
-    """Faults on all cases together."""
-    for where in (USUAL, SMOKE):
-        for dtype in found.dtypes:
-            some = [case for case in found.sets[where] if case.dtype == dtype]
-            for rule in OURS:
-                names = [*found.unseen(rule, where, dtype), *implementations(dtype)]
-                for name in names:
-                    key = rule.name, where, dtype, name
-                    yield key, look_again, (name, some, rule.looks_at)
+    """Faults on all cases of an operation together."""
+    for where, dtype, op in product((USUAL, SMOKE), found.dtypes, ("", *OPERATIONS)):
+        some = [
+            case
+            for case in found.sets[where]
+            if (case.dtype, operation(case)) == (dtype, op)
+        ]
+        for rule in OURS:
+            unseen = found.unseen(rule, where, dtype, op)
+            for name in (*unseen, *implementations(dtype, op)):
+                key = rule.name, where, dtype, op, name
+                yield key, look_again, (name, some, rule.looks_at)
 
 
 def _results(

@@ -1,6 +1,6 @@
 """The kill table in the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,9 @@ def show(report: Mapping[str, Any]) -> None:
     if not console.is_terminal:
         console.width = WIDTH
     console.print(_faults(report))
-    console.print(_rules(report))
+    console.print(_rules(report["summary"], report["rules"], "all faults"))
+    for kind, summaries in report["kinds"].items():
+        console.print(_rules(summaries, report["rules"], kind))
     for one in report["survivors"]:
         console.print(
             f"{one['fault']} survives in {DTYPES[one['dtype']]}: {one['why']}"
@@ -74,15 +76,13 @@ def _types(fault: Mapping[str, Any], rule: str) -> str:
     return f"{sum(bool(one['smoke']) for one in changing)} of {len(changing)}"
 
 
-def _rules(report: Mapping[str, Any]) -> Table:
+def _rules(summaries: Mapping[str, Any], rules: Iterable[str], kind: str) -> Table:
     """A row a rule: what it finds on the usual test and on our cases."""
-    dtypes = list(report["profiles"])
-    table = Table("rule", *(DTYPES[dtype] for dtype in dtypes), box=None)
-    table.title = "faults found: usual test, our cases; false alarms on our cases"
-    for rule in report["rules"]:
+    table = Table("rule", *(DTYPES[dtype] for dtype in summaries), box=None)
+    table.title = f"{kind}: found on the usual test, on our cases; false alarms there"
+    for rule in rules:
         cells = []
-        for dtype in dtypes:
-            summary = report["summary"][dtype]
+        for summary in summaries.values():
             one = summary["rules"].get(rule)
             cells.append("–" if one is None else _found(one, summary["changing"]))
         table.add_row(rule, *cells)

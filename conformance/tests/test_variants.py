@@ -9,7 +9,7 @@ from attncheck.case import DTYPES
 from attncheck.exchange import Result
 from attncheck.judging import Judge
 from attncheck.suite import cases
-from attncheck.variants import BY_NAME, OPERATION_VARIANTS, VARIANTS, Variant
+from attncheck.variants import BY_NAME, FAULTS, VARIANTS, Variant
 from attncheck.variants.model import Model
 from attncheck.verdict import judge
 from attnref.spec import Conventions
@@ -48,7 +48,7 @@ def test_a_variant_computes_something_else(variant):
 
 
 def test_names_and_sentences():
-    assert len(BY_NAME) == len(VARIANTS) + len(OPERATION_VARIANTS)
+    assert len(BY_NAME) == len(FAULTS)
     assert len(VARIANTS) >= 60
     for variant in BY_NAME.values():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", variant.name), variant.name

@@ -160,4 +160,7 @@ CANDIDATES: tuple[Variant, ...] = (
 )
 """What may explain a failure."""
 
-BY_NAME = {variant.name: variant for variant in VARIANTS + OPERATION_VARIANTS}
+FAULTS: tuple[Variant, ...] = (*VARIANTS, *OPERATION_VARIANTS, *CONVERTERS)
+"""Each once: what the kill table counts, and what a report can name."""
+
+BY_NAME = {variant.name: variant for variant in FAULTS}

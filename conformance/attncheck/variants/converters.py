@@ -1,5 +1,4 @@
-"""Weights that were carried over wrongly: candidates of a diagnosis, and no faults of a
-kernel, so that the kill table does not count them."""
+"""Weights that were carried over wrongly from one library to another."""
 
 from typing import ClassVar
 
