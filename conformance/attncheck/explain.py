@@ -321,12 +321,10 @@ def _misfit(one: Evidence, variant: Variant) -> float | None:
     """How far the results are from those of a variant, as a share of how far they are
     from the spec's; None where it does not explain them."""
     predicted = one.by(variant)
-    if not one.failing & predicted.keys():  # of its gradients, of which it says nothing
-        return None
     if variant.rounds and (found := _coarse(one, predicted)) is not None:
         return found
     worst = 0.0
-    for name in (n for n in one.telling_names if n in predicted):
+    for name in one.telling_names:
         near = _distance(one, name, one.got[name], predicted[name])
         far = _distance(one, name, one.got[name], getattr(one.want, name))
         if name not in one.failing:
@@ -357,7 +355,7 @@ def _coarse(one: Evidence, predicted: Mapping[str, np.ndarray]) -> float | None:
     Roundings depend on the order of sums, so only their size is compared.
     """
     misfits = []
-    for name in (n for n in one.telling_names if n in predicted):
+    for name in one.telling_names:
         want = getattr(one.want, name)
         if not _same_kind(one.got[name], want):
             return None
