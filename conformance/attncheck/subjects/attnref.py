@@ -5,8 +5,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from einops import rearrange
-
 from attncheck import frameworks
 from attncheck.operations import OPERATIONS
 from attncheck.subject import KEYWORDS, Subject
@@ -71,6 +69,8 @@ def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subjec
             )
             outputs.append(output)
             lses.append(lse)
+        from einops import rearrange  # the rooms need it, and a worker of others not
+
         together = rearrange(outputs, "i b n 1 e -> b n i e")
         return together, rearrange(lses, "i b n 1 -> b n i")
 
