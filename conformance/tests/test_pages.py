@@ -12,7 +12,9 @@ from attncheck import minilm
 from attncheck.case import DTYPES
 from attncheck.operations import OPERATIONS
 from attncheck.suite import operation_cases
+from attncheck.worker import run_case
 from attnref.numpy import attention
+from attnref.numpy.variants import linear_attention
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -196,6 +198,16 @@ def test_the_code_about_batches_is_each_sequence_alone():
         own = (left[x][alone].swapaxes(0, 1)[None] for x in "qkv")
         want = attention(*own)[0].swapaxes(0, 1)
         np.testing.assert_allclose(left["packed"][alone], want, atol=1e-13)
+
+
+def test_the_subject_with_an_operation_is_judged():
+    page = (ROOT / "docs" / "judge.md").read_text("utf-8")
+    (source,) = re.findall(r"^```python\n(from.*?)^```$", page, re.M | re.S)
+    scope = {"attention": attention, "linear_attention": linear_attention}
+    exec(source, scope)
+    linear = [c for c in operation_cases(dtypes=["F32"]) if c.op == "linear_attention"]
+    plain = next(case for case in linear if not case.settings)
+    assert run_case(scope["subject"], plain, {}).status == "done"
 
 
 def test_the_mask_of_ones_own_is_taken():
