@@ -37,7 +37,11 @@ ALL_GRADIENTS = tuple(
             *(
                 f"d{name}"
                 for operation in OPERATIONS.values()
-                for name in (*operation.required, *operation.optional)
+                for name in (
+                    *operation.operands,
+                    *operation.required,
+                    *operation.optional,
+                )
                 if operation.differentiable
             ),
         ]
@@ -168,6 +172,8 @@ class Case:
 
     def axes(self, name: str) -> str:
         """The letters of the axes of an input or a result."""
+        if name in ALL_GRADIENTS:
+            return self.axes(name[1:])
         if self.op in OPERATIONS and name in OPERATIONS[self.op].axes:
             return OPERATIONS[self.op].axes[name]
         return (

@@ -56,6 +56,13 @@ class Expected:
     dw_q: np.ndarray | None = None
     dw_k: np.ndarray | None = None
     dw_s: np.ndarray | None = None
+    dx: np.ndarray | None = None
+    dcontext: np.ndarray | None = None
+    dw_qr: np.ndarray | None = None
+    dw_kr: np.ndarray | None = None
+    dw_c: np.ndarray | None = None
+    dw_v: np.ndarray | None = None
+    dw_o: np.ndarray | None = None
 
 
 def expected(case: Case) -> Expected:

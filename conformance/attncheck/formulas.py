@@ -95,7 +95,8 @@ class _Formulas:
     case: Case
     numbers: Arithmetic
     operands: Mapping[str, Array]
-    """q, k, v and the bias at full size, where they are not what the case holds."""
+    """q, k, v, d_out and the bias at full size, where they are not what the case
+    holds."""
 
     # ------------------------------------------------------------------ what is given
 
@@ -258,7 +259,11 @@ class _Formulas:
     @cached_property
     def d_out(self) -> Array:
         """`b h r e`, 0 in empty rows."""
-        return self.numbers.where(self.empty, 0.0, self._rows("d_out", "e"))
+        exact = "d_out" in self.operands
+        d_out = (
+            self._stacked(self._operand("d_out")) if exact else self._rows("d_out", "e")
+        )
+        return self.numbers.where(self.empty, 0.0, d_out)
 
     @cached_property
     def d_lse(self) -> Array:

@@ -29,14 +29,11 @@ def results(case: Case) -> dict[str, np.ndarray]:
     inputs = {name: to_native(array) for name, array in case.inputs.items()}
     if case.op == "multi_head_attention":
         return {"output": to_numpy(_multi_head(case, inputs))}
-    if case.op == "latent_attention":
-        heads, _ = _attention(case, inputs | other.latent(case, inputs))
-        return {"output": to_numpy(_merged(heads, inputs["w_o"]))}
     if case.op in APPROXIMATIONS:
         return {"output": to_numpy(approximate.output(case, inputs))}
     names = [name[1:] for name in ALL_GRADIENTS if name[1:] in inputs]
     leaves = {name: inputs[name].clone().requires_grad_() for name in names}
-    output, lse = _attention(case, inputs | leaves)
+    output, lse = _called(case, inputs | leaves)
     # Of equal shapes also where there is nothing to differentiate.
     loss = (output * inputs.get("d_out", torch.zeros_like(output))).sum()
     if "d_lse" in inputs:
@@ -45,6 +42,14 @@ def results(case: Case) -> dict[str, np.ndarray]:
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     found = {f"d{name}": to_numpy(g) for name, g in zip(names, gradients, strict=True)}
     return {"output": to_numpy(output)} | found
+
+
+def _called(case: Case, given: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and log-sum-exp, of latent attention merged."""
+    if case.op != "latent_attention":
+        return _attention(case, given)
+    heads, lse = _attention(case, given | other.latent(case, given))
+    return _merged(heads, given["w_o"]), lse
 
 
 def _attention(case: Case, given: Tensors) -> tuple[torch.Tensor, torch.Tensor]:

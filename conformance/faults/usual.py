@@ -74,7 +74,7 @@ RECIPES = (
         (),
         WHY,
         SMALLER,
-        arrays=("x", *LATENT_WEIGHTS),
+        arrays=("x", "d_out", *LATENT_WEIGHTS),
         draw=dict.fromkeys(LATENT_WEIGHTS, weight),
         own_sizes={"r": 32, "p": 8},
         op="latent_attention",

@@ -23,12 +23,13 @@ from attncheck.operations import OPERATIONS
 from attncheck.report.snippet import snippet
 from attncheck.shrink import Minimal, shrink
 from attncheck.subject import Subject, SubjectError, lacking
+from attncheck.subjects.attnref import room_subject
 from attncheck.suite import by_clause, operation_cases
 from attncheck.variants import BY_NAME, OPERATION_VARIANTS, Variant, backward
 from attncheck.variants.model import Model
 from attncheck.verdict import Finding, Run, judge
 from attncheck.worker import run_case
-from attnref.numpy.variants import cosine, relative, rotary, sinks
+from attnref.numpy.variants import cosine, latent, relative, rotary, sinks
 
 JUDGE, STRICT = Judge(), PROFILES["strict"]
 SMOKE = operation_cases("smoke")
@@ -256,7 +257,6 @@ SAME = {
     "additive-scaled": ("scale-ignored", "scale-and-default"),
     "latent-scale-of-content": ("scale-ignored", "scale-and-default"),
     "latent-from-queries": ("context-ignored",),
-    "linear-blocked-as-zero": ("mask-ignored", "mask-on-queries-only"),
     "linformer-blocked-combined": (
         *("mask-ignored", "mask-on-queries-only"),
         *("mask-added", "mask-after-softmax"),
@@ -283,7 +283,7 @@ GRADIENT_FAULTS = [
 def test_a_fault_of_gradients_leaves_forward_results_as_they_are(variant):
     for case in (case for case in F32 if case.op == variant.model.op):
         right, wrong = MODEL.run(case), variant.run(case)
-        for name in ("output", "lse"):
+        for name in OPERATIONS[case.op].returns:
             assert np.array_equal(right[name], wrong[name], equal_nan=True)
 
 
@@ -357,6 +357,20 @@ def test_a_mistake_in_a_rooms_gradients_is_named(name, monkeypatch):
     )
     diagnosis = diagnosis_of(op, lambda case: run_case(mine, case, {}).arrays)
     assert diagnosis.names == (name,)
+
+
+def test_a_mistake_in_the_gradients_of_latent_attention_is_named(monkeypatch):
+    right = latent._project_vjp
+
+    def vjp(gradient, x, w):
+        d_x, d_w = right(gradient, x, w)
+        is_of_values = w.shape[-1] == BY_ID["latent/F32"].sizes["e"]
+        return np.zeros_like(d_x) if is_of_values else d_x, d_w
+
+    monkeypatch.setattr(latent, "_project_vjp", vjp)
+    mine = room_subject("numpy")
+    found = diagnosis_of("latent_attention", lambda x: run_case(mine, x, {}).arrays)
+    assert found.names == ("latent-gradient-of-values-lost",)
 
 
 @pytest.mark.parametrize("variant", OPERATION_VARIANTS, ids=lambda v: v.name)

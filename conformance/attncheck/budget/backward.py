@@ -111,9 +111,11 @@ def _dp_error(problem: Problem, back: Backward) -> np.ndarray:
     relative = compound(
         gamma(width, unit.sum), unit.operand, unit.operand, problem.dropout
     )
+    v_error, d_out_error = problem.operand_errors[2], problem.d_out_error
+    d_out, v = d_out + d_out_error, v + v_error
+    error = d_out @ transposed(v) * relative + np.abs(back.d_out) @ transposed(v_error)
+    error = error + d_out_error @ transposed(v)
     sums = d_out.sum(axis=-1)[..., :, None] + v.sum(axis=-1)[..., None, :]
-    v_error = problem.operand_errors[2]
-    error = d_out @ transposed(v + v_error) * relative + d_out @ transposed(v_error)
     error = error + unit.tiny * (2 * width + 1 + sums)
     error = error * problem.kept + unit.tiny
     times = 1 + problem.drops
@@ -136,7 +138,8 @@ def _mean_error(
     if unit.o:
         stored = heads + half_ulp(out + heads, DTYPES[problem.case.dtype])
     error = stored + gamma(sizes["e"], unit.sum) * (out + stored)
-    by_output = (d_out * error + unit.tiny * (out + d_out)).sum(axis=-1, keepdims=True)
+    by_output = d_out * error + problem.d_out_error * (out + error)
+    by_output = (by_output + unit.tiny * (out + d_out)).sum(axis=-1, keepdims=True)
     by_output = by_output + problem.floor(sizes["e"])
     rounded = compound(unit.p if unit.s else 0.0, gamma(problem.row_terms, unit.sum))
     spread = back.excess + rounded * back.upper
@@ -237,7 +240,9 @@ def _dv_error(problem: Problem, back: Backward) -> np.ndarray:
     kept = np.where(problem.live, problem.kept, 0.0)
     spread = kept * (back.excess + carried * back.upper + problem.lost)
     flushed = unit.tiny * (kept * back.upper).sum(axis=-2)[..., None]
-    error = transposed(spread) @ np.abs(back.d_out) + flushed
+    d_out_error = problem.d_out_error
+    error = transposed(spread) @ (np.abs(back.d_out) + d_out_error) + flushed
+    error = error + transposed(kept * problem.weights) @ d_out_error
     return _over_group(problem, error + problem.floor(sizes["i"]))
 
 

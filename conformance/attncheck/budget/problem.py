@@ -82,6 +82,11 @@ class Problem:
             self.per_head(_projection_error(self, context, "w_v", "b_v")),
         )
 
+    @property
+    def d_out_error(self) -> np.ndarray:
+        """Bound of the error of d_out, `b n i e`; 0 where it is an input."""
+        return self.errors.get("d_out", np.zeros_like(self.expected.heads))
+
     @cached_property
     def projection_deviations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Likewise, of independent roundings of their sums."""

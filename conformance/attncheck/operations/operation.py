@@ -32,7 +32,8 @@ class Reduced:
     case: "Case"
     """The call, its arrays the nearest in float64."""
     operands: Mapping[str, Array]
-    """q, k, v and, where there is one, the bias at full size, in the arithmetic."""
+    """q, k, v and, where there is one, the bias at full size, in the arithmetic; and
+    d_out, where it is not what the operation is given."""
     back: Callable[[Results], "dict[str, Array] | Reduced"]
     """From the results of plain attention to those of the operation: what it returns,
     and where they are given the gradients of its own inputs; or to the next call."""
@@ -90,10 +91,9 @@ class Operation:
 
     @property
     def axes(self) -> dict[str, str]:
-        """The axes of its own inputs, of their gradients, and of what it returns."""
+        """The axes of its own inputs, of what it returns, and of that gradient."""
         own = {**self.required, **self.optional}
-        gradients = {f"d{name}": axes for name, axes in own.items()}
-        return {**own, **gradients, **self.returns}
+        return {**own, **self.returns, "d_out": self.returns["output"]}
 
     def check(self, case: "Case") -> None:
         """Refuses options that it does not have, or that are none together.

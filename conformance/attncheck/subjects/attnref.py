@@ -52,10 +52,16 @@ def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subjec
             room.MultiHeadParams(**params), x, context, **options
         )
 
-    def latent(x, context=None, mask=None, **given):
+    def latent_params(given):
         fields = variants.LatentParams._fields
-        params = variants.LatentParams(**{name: given.pop(name) for name in fields})
-        return variants.latent_attention(params, x, context, mask=mask, **given)
+        return variants.LatentParams(**{name: given.pop(name) for name in fields})
+
+    def latent(x, context=None, **given):
+        return variants.latent_attention(latent_params(given), x, context, **given)
+
+    def latent_vjp(d_out, x, context=None, d_lse=None, **given):
+        params = latent_params(given)
+        return variants.latent_attention_vjp(d_out, params, x, context, **given)
 
     def linear(q, k, v, recurrent=False, **given):
         if not recurrent:
@@ -79,6 +85,8 @@ def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subjec
         if name in operations:
             operations[name] = call
     gradients = {n: getattr(variants, f"{n}_vjp", None) for n in operations}
+    if gradients.get("latent_attention"):
+        gradients["latent_attention"] = latent_vjp
     return Subject(
         call=room.attention_steps,
         framework=framework,

@@ -29,6 +29,9 @@ GROUPED = UNGROUPED._replace(g=2)
 CAUSAL = {"causal": True, "offset": 2}
 """With two keys more than queries, as in most shapes, aligned at the end."""
 
+BEFORE = {"causal": True, "offset": -1}
+"""The first query stands before the first key: not what the lengths would say."""
+
 
 def some_keys(sizes: Sizes):
     """Of the first batch element two keys in three; of the others none."""
@@ -110,7 +113,7 @@ RECIPES = (
         PRIMES,
         op=LINEAR,
         arrays=QKV,
-        settings=CAUSAL,
+        settings=BEFORE,
         random_mask=True,
         mask_axes="bj",
         resizable=False,
@@ -179,7 +182,7 @@ RECIPES = (
         arrays=WITH_DRAWS,
         own_sizes=FEATURES,
         scale=0.7,
-        settings=CAUSAL,
+        settings=BEFORE,
     ),
     Recipe(
         "performer-far",

@@ -36,6 +36,20 @@ class LinearOffsetIgnored(Model, op=LINEAR):
         return 0
 
 
+class LinearAlignedAtTheEnd(Model, op=LINEAR):
+    """The last query sees the last key, whatever the offset."""
+
+    def last_key(self) -> int:
+        return self.case.sizes["j"] - self.case.sizes["i"]
+
+
+class LinearOffsetUnsigned(Model, op=LINEAR):
+    """The offset has lost its sign."""
+
+    def last_key(self) -> int:
+        return abs(super().last_key())
+
+
 class LinearDenominatorOfAllKeys(Model, op=LINEAR):
     """The weights of a causal row are divided by the sum over all keys."""
 
@@ -83,6 +97,20 @@ class LinearScaled(Model, op=LINEAR):
 
     def query_features(self, q: Array) -> tuple[Array, Array | float]:
         return super().query_features(q * self.case.sizes["d"] ** -0.5)
+
+
+class PerformerAlignedAtTheEnd(Model, op=PERFORMER):
+    """The last query sees the last key, whatever the offset."""
+
+    def last_key(self) -> int:
+        return self.case.sizes["j"] - self.case.sizes["i"]
+
+
+class PerformerOffsetUnsigned(Model, op=PERFORMER):
+    """The offset has lost its sign."""
+
+    def last_key(self) -> int:
+        return abs(super().last_key())
 
 
 class PerformerNormMissing(Model, op=PERFORMER):

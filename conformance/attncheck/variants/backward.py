@@ -4,7 +4,7 @@ import numpy as np
 
 from attncheck.variants.model import Array, Arrays, Model
 from attncheck.variants.positions import ALIBI, ROTARY, SHAW, T5
-from attncheck.variants.unlike import ADDITIVE, COSINE, SINK
+from attncheck.variants.unlike import ADDITIVE, COSINE, LATENT, SINK
 
 
 class _OfFirstBatch(Model):
@@ -397,3 +397,63 @@ class AdditiveWeightGradientsSwapped(Model, op=ADDITIVE):
         if found["dw_q"].shape != found["dw_k"].shape:
             return found
         return found | {"dw_q": found["dw_k"], "dw_k": found["dw_q"]}
+
+
+# ------------------------------------------------------------------------ latent width
+
+
+class LatentGradientOfKeysLost(Model, op=LATENT):
+    """What is compressed has the gradient of the values alone."""
+
+    def d_compressed(self, dk: Array, dv: Array) -> Array:
+        return super().d_compressed(np.zeros_like(dk), dv)
+
+
+class LatentGradientOfValuesLost(Model, op=LATENT):
+    """What is compressed has the gradient of the keys alone."""
+
+    def d_compressed(self, dk: Array, dv: Array) -> Array:
+        return super().d_compressed(dk, np.zeros_like(dv))
+
+
+class LatentRotaryKeyGradientOfFirstHead(Model, op=LATENT):
+    """The rotary key, which all heads share, has the gradient of the first alone."""
+
+    def d_shared(self, d: Array) -> Array:
+        return super().d_shared(d[:, :1])
+
+
+class LatentRotaryKeyGradientAveraged(Model, op=LATENT):
+    """The gradient of the shared rotary key is averaged over heads, not summed."""
+
+    def d_shared(self, d: Array) -> Array:
+        return super().d_shared(d) / self.case.sizes["n"]
+
+
+class LatentRotaryKeyGradientUnturned(Model, op=LATENT):
+    """The gradient of the rotary key is that of the turned one."""
+
+    def d_shared(self, d: Array) -> Array:
+        return d.sum(axis=1)
+
+
+class LatentGradientTurnedForward(Model, op=LATENT):
+    """Gradients are turned the way that the rotary parts are, instead of back."""
+
+    def turned_back(self, d: Array, places: Array) -> Array:
+        return self.turned(d, places)
+
+
+class LatentGradientOfSourceLost(Model, op=LATENT):
+    """Of x attending to itself only the part as queries has a gradient."""
+
+    def both(self, d_x: Array, d_source: Array) -> Array:
+        return d_x
+
+
+class LatentWeightGradientOfFirstBatch(_OfFirstBatch, op=LATENT):
+    """The gradients of the weights are those of the first batch element."""
+
+
+class LatentWeightGradientAveraged(_Averaged, op=LATENT):
+    """The gradients of the weights are averaged over the batch instead of summed."""

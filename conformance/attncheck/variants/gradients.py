@@ -99,6 +99,8 @@ class DeltaUndropped(Model):
     """D is that of the weights without dropout."""
 
     def delta(self, d_out: Array, out: Array, p: Array, dp: Array) -> Array:
+        if "dropout_keep" not in self.case.inputs:
+            return super().delta(d_out, out, p, dp)
         undropped = d_out @ self.shown_value(
             self.spread("v"), self.exists(self.seen())
         ).swapaxes(-1, -2)

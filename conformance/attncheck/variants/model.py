@@ -56,8 +56,7 @@ class Model:
             forward = self.forward(*self.projected())
             return forward | {"output": self.merged(forward["output"])}
         if self.case.op == "latent_attention":
-            forward = self.forward(*self.latent_operands())
-            return forward | {"output": self.merged(forward["output"])}
+            return self.by_latent()
         if self.case.op in ("linear_attention", "performer_attention"):
             return self.by_features()
         if self.case.op == "linformer_attention":
@@ -306,10 +305,68 @@ class Model:
 
     # ----------------------------------------------------------------- a latent width
 
+    def by_latent(self) -> Arrays:
+        """The merged output, and the gradients where a gradient comes in."""
+        operands = self.latent_operands()
+        forward = self.forward(*operands)
+        heads, merged = forward["output"], self.merged(forward["output"])
+        results = forward | {"output": merged}
+        if "d_out" not in self.case.inputs:
+            return results
+        found = self.backward(*operands, forward)
+        d_source, of_source = self.through_keys(found["dk"], found["dv"])
+        d_x, of_x = self.through_queries(found["dq"])
+        d_out = self.input("d_out")
+        results |= of_source | of_x
+        results["dw_o"] = self.over_batch(np.einsum("bnie,bic->bnec", heads, d_out))
+        if "context" in self.case.inputs:
+            return results | {"dx": d_x, "dcontext": d_source}
+        return results | {"dx": self.both(d_x, d_source)}
+
+    def through_queries(self, dq: Array) -> tuple[Array, Arrays]:
+        """From the gradient of all queries to that of x, and of their weights."""
+        x, d = self.input("x"), self.case.sizes["d"]
+        plain, turned = dq[..., :d], self.turned_back(dq[..., d:], self.query_places())
+        d_x = np.einsum("bnid,cnd->bic", plain, self.input("w_q"))
+        d_x = d_x + np.einsum("bnip,cnp->bic", turned, self.input("w_qr"))
+        return d_x, {
+            "dw_q": self.over_batch(np.einsum("bic,bnid->bcnd", x, plain)),
+            "dw_qr": self.over_batch(np.einsum("bic,bnip->bcnp", x, turned)),
+        }
+
+    def through_keys(self, dk: Array, dv: Array) -> tuple[Array, Arrays]:
+        """From the gradient of keys and values to where they come from, likewise."""
+        source, latent, d = self.context(), self.compressed(), self.case.sizes["d"]
+        plain, shared = dk[..., :d], self.d_shared(dk[..., d:])
+        d_latent = self.d_compressed(plain, dv)
+        d_source = d_latent @ self.input("w_c").T + shared @ self.input("w_kr").T
+        return d_source, {
+            "dw_kr": self.over_batch(np.einsum("bjc,bjp->bcp", source, shared)),
+            "dw_c": self.over_batch(np.einsum("bjc,bjr->bcr", source, d_latent)),
+            "dw_k": self.over_batch(np.einsum("bjr,bnjd->brnd", latent, plain)),
+            "dw_v": self.over_batch(np.einsum("bjr,bnje->brne", latent, dv)),
+        }
+
+    def both(self, d_x: Array, d_source: Array) -> Array:
+        """The gradient of what queries, keys and values all come from."""
+        return d_x + d_source
+
+    def d_shared(self, d: Array) -> Array:
+        """The gradient of the rotary key, which all heads share, turned back."""
+        return self.turned_back(d, self.key_places()).sum(axis=1)
+
+    def d_compressed(self, dk: Array, dv: Array) -> Array:
+        """The gradient of what is compressed."""
+        of_keys = np.einsum("bnjd,rnd->bjr", dk, self.input("w_k"))
+        return of_keys + np.einsum("bnje,rne->bjr", dv, self.input("w_v"))
+
+    def compressed(self) -> Array:
+        """`b j r`."""
+        return self.context() @ self.input("w_c")
+
     def latent_operands(self) -> tuple[Array, Array, Array]:
         """q, k and v of every head, the rotary part beside the rest of q and k."""
-        x, source = self.input("x"), self.context()
-        latent = source @ self.input("w_c")
+        x, source, latent = self.input("x"), self.context(), self.compressed()
         q = np.einsum("bic,cnd->bnid", x, self.input("w_q"))
         k = np.einsum("bjr,rnd->bnjd", latent, self.input("w_k"))
         v = np.einsum("bjr,rne->bnje", latent, self.input("w_v"))
@@ -723,7 +780,7 @@ class Model:
         live = self.exists(self.seen())
         k, v = self.shown_key(k, live), self.shown_value(v, live)
         rows = (lse != -np.inf)[..., None]
-        d_out, d_lse = np.where(rows, self.input("d_out"), 0.0), self.d_lse()
+        d_out, d_lse = np.where(rows, self.incoming(), 0.0), self.d_lse()
         q = np.where(rows, q, 0.0)
         p = self.weights_again(masked, lse)
         dp = self.d_weights(d_out, v)
@@ -742,6 +799,12 @@ class Model:
             {"q": q, "k": k, "p": p, "ds": ds, "dx": dx}
             | {"d_out": d_out, "delta": delta, "lse": lse, "rows": rows}
         )
+
+    def incoming(self) -> Array:
+        """The gradient that the output of every head comes with."""
+        if self.case.op == "latent_attention":
+            return np.einsum("bic,nec->bnie", self.input("d_out"), self.input("w_o"))
+        return self.input("d_out")
 
     def d_lse(self) -> Array:
         """The gradient that the log-sum-exp comes with; 0 for an empty row."""
@@ -776,7 +839,7 @@ class Model:
 
     def d_query(self, dx: Array, k: Array) -> Array:
         """The gradient of the queries, block of keys by block of keys."""
-        total, dx = np.zeros(self.size("bnid")), self.stored(dx)
+        total, dx = np.zeros((*dx.shape[:3], k.shape[-1])), self.stored(dx)
         for tile in _blocks(dx.shape[-1]):
             part = dx[..., tile] @ k[..., tile, :] * self.query_scale()
             total = self.add_query(total, part)
