@@ -77,8 +77,14 @@ class Evidence:
 
     @cached_property
     def is_telling(self) -> bool:
-        """Whether its numbers are finite, and small enough to tell formulas apart."""
+        """Whether its numbers are finite, and small enough to tell formulas apart.
+
+        Where gradients alone are wrong, those that came too: a gradient of NaN under a
+        right result comes from how it is taken.
+        """
         arrays = [a for a in self.case.inputs.values() if a.dtype != bool]
+        if not self.failing & set(FORWARD):
+            arrays += [self.got[name] for name in self.failing]
         finite = (np.isfinite(_wide(a)).all() for a in [*arrays, self.want.output])
         return self.rounding < COARSE and all(finite)
 

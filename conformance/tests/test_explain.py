@@ -1,5 +1,7 @@
 """Diagnosis: a mistake is named by what it makes of the cases, or nothing is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from attncheck.judging import Judge
 from attncheck.report import words
 from attncheck.report.summary import diagnosis_record
 from attncheck.suite import cases
-from attncheck.variants import BY_NAME, together
+from attncheck.variants import BY_NAME, Variant, together
+from attncheck.variants.model import Model
+from attncheck.variants.readings import hidden_first, sized
 from attncheck.verdict import judge
 
 JUDGE = Judge()
@@ -50,6 +54,38 @@ def test_a_mistake_is_named(name):
     (found,) = explain(evidence(BY_NAME[name].run))
     assert found.names == (name,)
     assert found.causes[0].cases == found.failing
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("output-not-rescaled", sized(BY_NAME["output-not-rescaled"].model, tile=32)),
+        (
+            "splits-averaged",
+            sized(BY_NAME["splits-averaged"].model, parts=3, counts_empty=False),
+        ),
+        ("lse-of-last-part", sized(BY_NAME["lse-of-last-part"].model, parts=4)),
+        ("keys-of-first-batch", hidden_first(BY_NAME["keys-of-first-batch"].model)),
+    ],
+)
+def test_a_mistake_is_named_in_other_readings(name, model):
+    (found,) = explain(evidence(replace(BY_NAME[name], model=model).run))
+    assert found.names == (name,)
+
+
+def test_gradients_of_nan_under_right_results_need_no_name():
+    """The way in which a program takes a gradient is not what is wrong with it."""
+
+    def call(case):
+        if case.id == "softcap/F32":
+            right = Variant("model", "It is right.", Model).run(case)
+            return right | {"dq": np.full_like(right["dq"], np.nan)}
+        return BY_NAME["softcap-before-scale"].run(case)
+
+    (found,) = explain(evidence(call))
+    assert found.names == ("softcap-before-scale",)
+    assert "softcap/F32" in found.failing
+    assert "softcap/F32" not in found.causes[0].cases
 
 
 def test_two_mistakes_at_once_are_both_named():

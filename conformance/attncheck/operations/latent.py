@@ -51,15 +51,17 @@ class _Latent:
     @cached_property
     def x(self) -> Array:
         """`b i c`, 0 where no head sees a key."""
-        seen = full(self.case, "mask", absent=True).any(axis=(1, 3))
-        return self.numbers.where(seen[..., None], self.number("x"), 0.0)
+        seen = full(self.case, "mask", absent=True)
+        attends = np.any(seen, axis=(1, 3))[..., None]
+        return self.numbers.where(attends, self.number("x"), 0.0)
 
     @cached_property
     def source(self) -> Array:
         """`b j c`: where keys and values come from, 0 where no head sees it."""
         name = "context" if "context" in self.case.inputs else "x"
-        seen = full(self.case, "mask", absent=True).any(axis=(1, 2))
-        return self.numbers.where(seen[..., None], self.number(name), 0.0)
+        seen = full(self.case, "mask", absent=True)
+        attended = np.any(seen, axis=(1, 2))[..., None]
+        return self.numbers.where(attended, self.number(name), 0.0)
 
     @cached_property
     def compressed(self) -> Array:

@@ -133,15 +133,27 @@ def _is_part(model: type[Model], other: type[Model]) -> bool:
 
 
 def _readings(variant: Variant) -> Iterator[Variant]:
-    """A variant of masks in the ways in which programs come to it."""
-    recognised = issubclass(variant.model, readings.Rebuilt)
-    models = [readings.recognising(variant.model)] if recognised else []
-    models += [
-        readings.guarded(model, by_head=by_head)
-        for model in (variant.model, *models)
-        for by_head in (False, True)
-    ]
-    return (replace(variant, model=model) for model in models)
+    """A variant in the other ways in which programs come to it."""
+    model, models = variant.model, list[type[Model]]()
+    if issubclass(model, readings.Rebuilt):
+        models += [readings.recognising(model)]
+    if model.__module__ == masks.__name__:
+        models += [
+            readings.guarded(one, by_head=by_head)
+            for one in (model, *models)
+            for by_head in (False, True)
+        ]
+    if model.__module__ == heads.__name__ and {"spread", "repeated"} & set(vars(model)):
+        models += [readings.hidden_first(model)]
+    if issubclass(model, readings.Tiled):
+        models += [readings.sized(model, tile=tile) for tile in model.other_tiles]
+    if issubclass(model, readings.Split):
+        models += [
+            readings.sized(model, parts=parts, counts_empty=counts)
+            for parts in model.numbers
+            for counts in (True, False)
+        ]
+    return (replace(variant, model=one) for one in models)
 
 
 CONVERTERS: tuple[Variant, ...] = tuple(_of(converters))
@@ -151,12 +163,7 @@ CANDIDATES: tuple[Variant, ...] = (
     *VARIANTS,
     *OPERATION_VARIANTS,
     *CONVERTERS,
-    *(
-        reading
-        for variant in VARIANTS
-        if variant.model.__module__ == masks.__name__
-        for reading in _readings(variant)
-    ),
+    *(reading for variant in VARIANTS for reading in _readings(variant)),
 )
 """What may explain a failure."""
 

@@ -34,6 +34,8 @@ class Model:
     """Whether it is the precision that differs, not the formula."""
     op: ClassVar[str] = ""
     """The only operation in which it makes a difference, if it is one of the others."""
+    tile: ClassVar[int] = TILE
+    """Keys of a block."""
 
     def __init__(self, case: Case, *, stores: bool = False) -> None:
         """`stores`: round weights and d_logits to storage before their products, as
@@ -689,7 +691,7 @@ class Model:
 
     def tiles(self) -> list[slice]:
         """The blocks of keys."""
-        return _blocks(self.case.sizes["j"])
+        return _blocks(self.case.sizes["j"], self.tile)
 
     def attend(self, masked: Array, v: Array) -> tuple[Array, Array]:
         """Output and log-sum-exp, normalised after the product with the values."""
@@ -840,7 +842,7 @@ class Model:
     def d_query(self, dx: Array, k: Array) -> Array:
         """The gradient of the queries, block of keys by block of keys."""
         total, dx = np.zeros((*dx.shape[:3], k.shape[-1])), self.stored(dx)
-        for tile in _blocks(dx.shape[-1]):
+        for tile in _blocks(dx.shape[-1], self.tile):
             part = dx[..., tile] @ k[..., tile, :] * self.query_scale()
             total = self.add_query(total, part)
         if "key_table" in self.case.inputs:
@@ -1063,8 +1065,8 @@ def toward_zero(x: Array, dtype: np.dtype) -> Array:
     return np.where(wide > np.abs(x), smaller, nearest).astype(np.float64)
 
 
-def _blocks(length: int) -> list[slice]:
-    return [slice(at, min(at + TILE, length)) for at in range(0, length, TILE)]
+def _blocks(length: int, tile: int) -> list[slice]:
+    return [slice(at, min(at + tile, length)) for at in range(0, length, tile)]
 
 
 def _highest(top: Array) -> Array:

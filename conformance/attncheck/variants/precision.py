@@ -5,6 +5,7 @@ import numpy as np
 
 from attncheck.case import DTYPES
 from attncheck.variants.model import Array, Model, narrow_sum, toward_zero
+from attncheck.variants.readings import Tiled
 
 _NODES = np.arange(4) / 3
 CUBIC = np.polyfit(_NODES, 2.0**_NODES, 3)
@@ -87,8 +88,10 @@ class SumIn16Bits(Model, rounds=True):
         return narrow_sum(np.concatenate([total, p], axis=-1), self.storage)[..., None]
 
 
-class OutputSummedIn16Bits(Model, rounds=True):
+class OutputSummedIn16Bits(Tiled, rounds=True):
     """The output is accumulated in 16 bits."""
+
+    other_tiles = (1, 32, 64, 128)
 
     def add(self, total: Array, part: Array) -> Array:
         return self.narrow(super().add(total, part))
@@ -113,6 +116,15 @@ class WeightsIn8Bits(Model, rounds=True):
 
     def stored_weights(self, p: Array) -> Array:
         return p.astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
+
+
+class WeightsNormalisedIn8Bits(WeightsIn8Bits, rounds=True):
+    """Weights are divided by the row sum, and then rounded to 8 bits (e4m3)."""
+
+    def attend(self, masked: Array, v: Array) -> tuple[Array, Array]:
+        lse = super().attend(masked, v)[1]
+        weights = self.weights(masked, lse) * self.keep()
+        return self.stored_weights(weights) @ v, lse
 
 
 class LseIn16Bits(Model, rounds=True, convention=("lse_dtype", "input")):
@@ -144,7 +156,7 @@ class WeightGradientIn16Bits(Model, rounds=True):
         return self.narrow(super().d_weights(d_out, v))
 
 
-class QueryGradientSummedIn16Bits(Model, rounds=True):
+class QueryGradientSummedIn16Bits(Tiled, rounds=True):
     """dq is accumulated in 16 bits over the blocks of keys."""
 
     def add_query(self, total: Array, part: Array) -> Array:
@@ -156,5 +168,41 @@ class Float64InFloat32(Model, rounds=True, convention=("float64", "float32")):
 
     def read(self, name: str) -> Array:
         array = super().read(name)
-        wide = self.case.dtype == "F64" and array.dtype != bool
-        return array.astype(np.float32) if wide else array
+        return array if array.dtype == bool else self.single(array)
+
+    def single(self, x: Array) -> Array:
+        """Rounded to float32, where float64 is asked for."""
+        return x.astype(np.float32) if self.case.dtype == "F64" else x
+
+    def scores(self, q: Array, k: Array) -> Array:
+        return super().scores(self.single(q), self.single(k))
+
+    def logits(self, scores: Array) -> Array:
+        return self.single(super().logits(scores))
+
+    def exp(self, x: Array) -> Array:
+        return super().exp(self.single(x))
+
+    def sum_up(self, total: Array, p: Array) -> Array:
+        return self.single(super().sum_up(total, p))
+
+    def stored_weights(self, p: Array) -> Array:
+        return self.single(p)
+
+    def values(self, v: Array, tile: slice) -> Array:
+        return self.single(super().values(v, tile))
+
+    def output(self, out: Array) -> Array:
+        return self.single(out)
+
+    def lse(self, top: Array, total: Array) -> Array:
+        return self.single(super().lse(top, total))
+
+    def weights(self, masked: Array, lse: Array) -> Array:
+        return self.single(super().weights(masked, lse))
+
+    def d_weights(self, d_out: Array, v: Array) -> Array:
+        return super().d_weights(self.single(d_out), self.single(v))
+
+    def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        return self.single(super().d_logits(p, dp, delta))

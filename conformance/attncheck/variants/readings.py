@@ -1,7 +1,8 @@
-"""The ways in which programs come to a mask: from words, from its array, twice."""
+"""The ways in which programs come to the same mistake: a mask from words or from its
+array, blocks and parts of other sizes, what nobody sees removed before or after."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +40,28 @@ class Rebuilt(Model):
         seen &= (left is None) | (ahead >= -(left or 0))
         seen &= (right is None) | (ahead <= (right or 0))
         return np.broadcast_to(seen, self.size("bnij"))
+
+
+class Tiled(Model):
+    """A mistake in blocks of keys, of which every kernel has its own size."""
+
+    other_tiles: ClassVar[tuple[int, ...]] = (32, 64, 128)
+    """Sizes that are tried beside the model's own."""
+
+
+class Split(Model):
+    """A mistake in parts of the keys, each of which is attended to by itself."""
+
+    parts: ClassVar[int] = 2
+    counts_empty: ClassVar[bool] = True
+    """Whether a part of which a query sees no key counts as one."""
+    numbers: ClassVar[tuple[int, ...]] = (2, 3, 4, 8)
+    """Numbers of parts that are tried."""
+
+    def part_of_key(self) -> Array:
+        """The number of the part, `j`: of equal lengths, but for the last."""
+        j = self.case.sizes["j"]
+        return np.arange(j) // max(-(-j // self.parts), 1)
 
 
 def recognising(model: type[Model]) -> type[Model]:
@@ -88,6 +111,35 @@ def guarded(model: type[Model], *, by_head: bool) -> type[Model]:
             return super().d_bias(np.where(self.sees(), ds, 0.0))
 
     return Guarded
+
+
+def hidden_first(model: type[Model]) -> type[Model]:
+    """The model, but keys and values that nobody sees are 0 before others take them."""
+
+    class HiddenFirst(model, **_traits(model)):  # type: ignore[misc, valid-type]
+        def live(self) -> Array:
+            live = Model.exists(self, self.seen())
+            return live[:, :: self.case.sizes["g"]]
+
+        def input(self, name: str) -> Array:
+            array = super().input(name)
+            return np.where(self.live(), array, 0.0) if name in ("k", "v") else array
+
+        def exists(self, seen: Array) -> Array:
+            return np.full((*self.size("bnj"), 1), True)
+
+        def grouped_key(self, gradient: Array) -> Array:
+            return np.where(self.live(), super().grouped_key(gradient), 0.0)
+
+        def grouped_value(self, gradient: Array) -> Array:
+            return np.where(self.live(), super().grouped_value(gradient), 0.0)
+
+    return HiddenFirst
+
+
+def sized(model: type[Model], **sizes: int) -> type[Model]:
+    """The model with blocks, or parts, of other sizes."""
+    return type(model.__name__, (model,), sizes, **_traits(model))
 
 
 def found_in(mask: Array) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from attncheck.variants.model import TILE, Array, Model
+from attncheck.variants.model import Array, Model
+from attncheck.variants.readings import Split, Tiled
 
 
 class SoftmaxTwice(Model):
@@ -62,6 +63,22 @@ class SoftmaxPlusOne(Model, convention=("sinks", True)):
         return out * np.exp(lse - more)[..., None], more
 
 
+class SoftmaxPlusOneInOutput(Model):
+    """1 is added to the row sum that divides the output, and not to the log-sum-exp."""
+
+    def attend(self, masked: Array, v: Array) -> tuple[Array, Array]:
+        out, lse = super().attend(masked, v)
+        return out * np.exp(lse - np.logaddexp(lse, 0.0))[..., None], lse
+
+    def weights_again(self, masked: Array, lse: Array) -> Array:
+        self._alone = super().weights_again(masked, lse)
+        return super().weights_again(masked, np.logaddexp(lse, 0.0))
+
+    def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        d_lse = self.d_lse()
+        return p * (dp - delta - d_lse) + self._alone * d_lse
+
+
 class SoftmaxUnnormalised(Model):
     """The output is not divided by the row sum."""
 
@@ -79,11 +96,11 @@ class SoftmaxBaseTwo(Model):
     def masked(self, logits: Array, seen: Array) -> Array:
         return super().masked(logits * np.log(2), seen)
 
-    def query_scale(self) -> float:
-        return self.scale() * np.log(2)
+    def d_lse(self) -> Array:
+        return super().d_lse() / np.log(2)
 
-    def key_scale(self) -> float:
-        return self.scale() * np.log(2)
+    def d_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        return super().d_logits(p, dp, delta) * np.log(2)
 
 
 class SoftmaxUnshifted(Model):
@@ -127,7 +144,8 @@ class MaximumOfBlocked(Model):
 
 
 class MaximumFromZero(Model):
-    """The running maximum starts at 0: rows of very negative logits underflow."""
+    """The running maximum starts at 0: rows of very negative logits underflow, and are
+    taken for empty."""
 
     def top(self, top: Array, logits: Array) -> Array:
         return np.maximum(super().top(top, logits), 0.0)
@@ -135,95 +153,103 @@ class MaximumFromZero(Model):
     def exp(self, x: Array) -> Array:
         return np.exp(x).astype(self.case.accumulation).astype(np.float64)
 
+    def divided(self, out: Array, total: Array, empty: Array) -> Array:
+        return super().divided(out, total, total == 0)
 
-class OutputNotRescaled(Model):
+
+class OutputNotRescaled(Tiled):
     """The output so far is not rescaled when the maximum grows."""
 
     def out_rescaled(self, out: Array, factor: Array) -> Array:
         return out
 
 
-class SumNotRescaled(Model):
+class SumNotRescaled(Tiled):
     """The row sum so far is not rescaled when the maximum grows."""
 
     def total_rescaled(self, total: Array, factor: Array) -> Array:
         return total
 
 
-class RescaledInverted(Model):
+class RescaledInverted(Tiled):
     """The factor of a rescale is exp(new − old) instead of exp(old − new)."""
 
     def rescale(self, old: Array, new: Array) -> Array:
-        factor = super().rescale(old, new)
-        return np.where(factor == 0, 0.0, 1 / np.where(factor == 0, 1.0, factor))
+        grown = np.exp(np.where(old == -np.inf, 0.0, new - old))
+        wide = grown.astype(self.case.accumulation).astype(np.float64)  # may overflow
+        return np.where(old == -np.inf, 0.0, wide)
 
 
-class RescaledInBaseTwo(Model):
+class RescaledInBaseTwo(Tiled):
     """The factor of a rescale is 2^x of a natural logarithm."""
 
     def rescale(self, old: Array, new: Array) -> Array:
         return super().rescale(old, new) ** np.log(2)
 
 
-class LastBlockDropped(Model):
+class LastBlockDropped(Tiled):
     """Keys after the last whole block are left out."""
 
     def tiles(self) -> list[slice]:
         tiles = super().tiles()
-        whole = [tile for tile in tiles if tile.stop - tile.start == TILE]
+        whole = [tile for tile in tiles if tile.stop - tile.start == self.tile]
         return whole or tiles
 
 
-class LastBlockNotSummed(Model):
+class LastBlockNotSummed(Tiled):
     """The last block is missing in the row sum."""
 
     def sum_up(self, total: Array, p: Array) -> Array:
-        is_last = p.shape[-1] < TILE < self.case.sizes["j"]
+        is_last = p.shape[-1] < self.tile < self.case.sizes["j"]
         return total if is_last else super().sum_up(total, p)
 
 
-class LastBlockShifted(Model):
+class LastBlockShifted(Tiled):
     """The values of the last, partial block are those of one key earlier."""
 
     def values(self, v: Array, tile: slice) -> Array:
-        if tile.start and tile.stop - tile.start < TILE:
+        if tile.start and tile.stop - tile.start < self.tile:
             return v[..., tile.start - 1 : tile.stop - 1, :]
         return super().values(v, tile)
 
 
-class PaddingCounted(Model, reference="pytorch/pytorch#196678"):
+class PaddingCounted(Tiled, reference="pytorch/pytorch#196678"):
     """The zeros that fill up the last block count as keys with score 0."""
 
     def sum_up(self, total: Array, p: Array) -> Array:
-        missing = TILE - p.shape[-1]
+        missing = self.tile - p.shape[-1]
         return super().sum_up(total, p) + missing * np.exp(-self._top)
 
     def top(self, top: Array, logits: Array) -> Array:
         self._top = super().top(top, logits)
-        if logits.shape[-1] < TILE:
+        if logits.shape[-1] < self.tile:
             self._top = np.maximum(self._top, 0.0)
         return self._top
 
 
-class SplitsAveraged(Model):
-    """Two halves of the keys are averaged instead of weighted by their sums."""
+class SplitsAveraged(Split):
+    """Parts of the keys are averaged instead of weighted by their sums."""
 
     def attend(self, masked: Array, v: Array) -> tuple[Array, Array]:
-        is_first = np.arange(masked.shape[-1]) < masked.shape[-1] // 2
-        first, _ = super().attend(np.where(is_first, masked, -np.inf), v)
-        last, _ = super().attend(np.where(is_first, -np.inf, masked), v)
-        return (first + last) / 2, super().attend(masked, v)[1]
+        outputs, counted, part = [], [], self.part_of_key()
+        for number in np.unique(part):
+            alone = np.where(part == number, masked, -np.inf)
+            output, lse = super().attend(alone, v)
+            outputs.append(output)
+            counted.append((lse > -np.inf)[..., None] | self.counts_empty)
+        total = np.maximum(np.sum(counted, axis=0), 1)
+        return np.sum(outputs, axis=0) / total, super().attend(masked, v)[1]
 
 
 # ------------------------------------------------------------------------ log-sum-exp
 
 
-class LseOfLastHalf(Model):
-    """The log-sum-exp is that of the last half of the keys."""
+class LseOfLastPart(Split):
+    """The log-sum-exp is that of the last part of the keys."""
 
     def results(self) -> dict[str, Array]:
-        found = super().results()
-        last = found["masked"][..., found["masked"].shape[-1] // 2 :]
+        found, part = super().results(), self.part_of_key()
+        last = found["masked"][..., part == part.max(initial=0)]
         return found | {"lse": np.logaddexp.reduce(last, axis=-1, initial=-np.inf)}
 
 
@@ -347,6 +373,14 @@ class DropoutBeforeSoftmax(Model):
 
     def keep(self) -> Array:
         return np.ones(self.size("bnij"))
+
+
+class DropoutBeforeSoftmaxRescaled(DropoutBeforeSoftmax):
+    """Dropped keys are blocked before the softmax, and the rest is still divided by
+    1 − rate."""
+
+    def keep(self) -> Array:
+        return self.kept(super().keep(), self.case.dropout_rate)
 
 
 def _softmax(x: Array, axis: int) -> Array:
