@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,6 +151,14 @@ def test_what_is_read_is_what_the_schema_describes(tmp_path, name, keys):
         assert is_read(line, keys) == is_valid, (seed, line[:2000])
         seen[is_valid] += 1
     assert min(seen.values()) > 200
+
+
+@pytest.mark.parametrize("sha256", ["\n", "0" * 64 + "\n"])
+def test_a_hash_with_a_line_break_is_none_for_reader_and_schema(tmp_path, sha256):
+    append_result(tmp_path, replace(FULL, sha256=sha256))
+    (line,) = (tmp_path / RESULTS).read_bytes().splitlines()
+    assert not validator("result").is_valid(Line("", line).record())
+    assert not is_read(line, RESULT)
 
 
 @pytest.mark.parametrize(("name", "keys"), [("case", CASE), ("result", RESULT)])
