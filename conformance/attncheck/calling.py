@@ -56,6 +56,11 @@ is (left, right) or a number of keys; `causal` is a flag, and so are `grouped` (
 key/value heads than query heads), `lse` and `weights` (return them too).
 """
 
+PART_OF: Mapping[str, str] = {
+    word: part for part, words in PARTS.items() for word in words
+}
+"""Keyword → the part of a call that it is known to mean."""
+
 ARRAYS = ("q", "k", "v")
 
 _PLACES = (
@@ -141,7 +146,7 @@ def calling_of(function: Callable, declared: Mapping[str, str], name: str) -> Ca
     others = [p for p in parameters if p.name not in arrays and p.kind not in _ANY]
     found = [p.name for p in others]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        _check_has(found, declared.values(), name)
+        check_has(found, declared.values(), name)
     free = [word for word in found if word not in declared.values()]
     recognised = {part: _keyword(part, free, name) for part in PARTS}
     part_of = {word: part for part, word in {**recognised, **declared}.items() if word}
@@ -155,7 +160,7 @@ def calling_of(function: Callable, declared: Mapping[str, str], name: str) -> Ca
     )
 
 
-def _check_has(found: Sequence[str], declared: Iterable[str], name: str) -> None:
+def check_has(found: Sequence[str], declared: Iterable[str], name: str) -> None:
     """Raises SubjectError for a declared keyword that the function does not have."""
     for word in declared:
         if word not in found:

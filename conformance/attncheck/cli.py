@@ -206,7 +206,11 @@ def run(
     case: CaseOption = "*",
     framework: FrameworkOption = None,
     accepts: Annotated[
-        str | None, typer.Option(help="Keywords it takes, where no signature says.")
+        str | None,
+        typer.Option(
+            help="Keywords it takes, where no signature says, or it calls them "
+            "otherwise: `mask=attn_mask,scale`."
+        ),
     ] = None,
     profile: ProfileOption = None,
     waivers: WaiversOption = None,

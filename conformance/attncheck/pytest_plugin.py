@@ -21,7 +21,8 @@ OPTIONS = {
     "case": "only case ids that match, as in 'causal*'",
     "profile": "precision profile to judge by, not the declared one",
     "framework": "whose arrays the function takes, where its module does not say",
-    "accepts": "keywords it takes, where no signature says, as in mask,scale",
+    "accepts": "keywords it takes, where no signature says, or it calls them "
+    "otherwise, as in mask=attn_mask,scale",
     "waivers": "TOML file of failures that are expected, each with its reason",
     "timeout": "seconds that one case may take",
     "memory": "GiB that a process of the subject may hold",

@@ -117,7 +117,7 @@ def _is_settings(x: Any) -> bool:
 
 
 def _is_subject(x: Any) -> bool:
-    """Nothing, or an object of short texts with a name."""
+    """Nothing, or an object of short texts with a name, and what is said of them."""
     texts = ("name", "framework", "version", "device", "profile")
     return isinstance(x, dict) and (
         x == {}
@@ -125,6 +125,8 @@ def _is_subject(x: Any) -> bool:
             _is_name(x.get("name"))
             and all(_is_label(x.get(name, "")) for name in texts)
             and _is_conventions(x.get("conventions", {}))
+            and _is_words(x.get("accepts", {}))
+            and _is_list_of(_is_label)(x.get("ignored", []))
         )
     )
 
@@ -133,6 +135,10 @@ def _is_conventions(x: Any) -> bool:
     return isinstance(x, dict) and all(
         value is None or isinstance(value, str | int | float) for value in x.values()
     )
+
+
+def _is_words(x: Any) -> bool:
+    return isinstance(x, dict) and all(map(_is_label, (*x, *x.values())))
 
 
 _DTYPE = Key(lambda x: _is_text(x) and x in DTYPES, f"one of {', '.join(DTYPES)}")
@@ -194,7 +200,8 @@ RESULT: Mapping[str, Key] = {
     "subject": Key(
         _is_subject,
         "an object of texts with a name: name, framework, version, device, profile; "
-        "and conventions, an object of texts and numbers",
+        "conventions, an object of texts and numbers; accepts, an object of texts; "
+        "and ignored, a list of texts",
         required=False,
     ),
     "sha256": Key(

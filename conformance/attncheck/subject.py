@@ -47,7 +47,9 @@ class Subject:
     """Whether the framework's autodiff is asked, where there is no `grad`."""
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Part of a call, a key of `attncheck.calling.PARTS` → the keyword of `call` for
-    it, where its name does not say it.  For `fingerprint`."""
+    it, where it is another one."""
+    ignored: tuple[str, ...] = ()
+    """Parameters of `call` that nothing is ever given to."""
     multi_head: Callable | None = None
     """`multi_head(params, x, context=None, **options)` → output `b i c`, where params
     is a dict of `w_q` … `b_o`."""
@@ -85,6 +87,8 @@ class Subject:
             "framework": self.framework,
             "version": self.version,
             "profile": self.profile,
+            "accepts": {name: self.keyword(name) for name in sorted(self.accepts)},
+            "ignored": list(self.ignored),
             "conventions": {
                 name: here for name, (here, _) in self.conventions.differences().items()
             },
@@ -97,6 +101,10 @@ class Subject:
         if self.library is None or described.startswith(self.library.version):
             return described
         return f"{self.library.version} on {described}"
+
+    def keyword(self, option: str) -> str:
+        """What `call` calls one of `KEYWORDS`."""
+        return self.keywords.get(option, option)
 
     def options(self, case: Case) -> dict[str, Any]:
         """The keyword arguments of its call for the case."""

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from attncheck import frameworks
+from attncheck.calling import check_has, read_parameters
 from attncheck.subject import KEYWORDS, Subject, SubjectError
 from attncheck.subjects import LIBRARIES
 from attncheck.subjects.attnref import blocked_subject, room_subject
@@ -28,6 +29,7 @@ BUILT_IN: Mapping[str, Callable[[], Subject]] = {**ROOMS, **LIBRARIES}
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _STAR = inspect.Parameter.VAR_POSITIONAL
+_STARS = inspect.Parameter.VAR_KEYWORD
 _NONE = inspect.Parameter.empty
 
 
@@ -44,7 +46,8 @@ def load(
         target: a built-in name (`attnref.numpy`, `jax:xla`), `package.module:name` or
             `file.py:name`; the name is a function or a `Subject`.
         framework: of a function's arrays, where its module does not say.
-        accepts: comma-separated keywords, where a signature cannot be read.
+        accepts: comma-separated keywords, where a signature cannot be read, or calls
+            them otherwise: `mask=attn_mask,scale`.
         profile: the precision profile to judge by, where not the declared one.
 
     Raises:
@@ -132,35 +135,64 @@ def _from_function(
     call: Any, target: str, framework: str | None, accepts: str | None
 ) -> Subject:
     if accepts is None:
-        keywords = _read_signature(call, target)
+        words = _read_signature(call, target)
     else:
-        keywords = frozenset(_words(accepts))
+        words = _declared(accepts, call, target)
     return Subject(
         call=call,
         framework=framework or framework_of(call, target),
         name=target,
-        accepts=keywords,
+        accepts=frozenset(words),
+        keywords={option: word for option, word in words.items() if word != option},
+        ignored=tuple(
+            p.name
+            for p in _options(read_parameters(call) or ())
+            if p.name not in words.values()
+        ),
     )
 
 
-def _read_signature(call: Callable, target: str) -> frozenset[str]:
+def _read_signature(call: Callable, target: str) -> dict[str, str]:
     """The keywords a function accepts, provided that it can be called at all."""
     parameters = _parameters(call, target)
-    places = [p for p in parameters if p.kind in (_POSITIONAL, _EITHER)][:3]
+    places = _places(parameters)
     if len(places) < 3 and not any(p.kind is _STAR for p in parameters):
         names = ", ".join(p.name for p in places)
         raise SubjectError(
             f"{target!r} cannot be called as f(q, k, v): "
             f"its positional parameters are ({names})"
         )
-    others = [p for p in parameters if p not in places and p.kind is not _STAR]
+    others = _options(parameters)
     unknown = [p.name for p in others if p.name not in KEYWORDS and p.default is _NONE]
     if unknown:
         raise SubjectError(
             f"{target!r} needs {', '.join(f'`{name}`' for name in unknown)}, "
             f"which is not among the options {', '.join(KEYWORDS)}"
         )
-    return frozenset(p.name for p in others if p.name in KEYWORDS)
+    return {p.name: p.name for p in others if p.name in KEYWORDS}
+
+
+def _declared(accepts: str, call: Callable, target: str) -> dict[str, str]:
+    """Option → keyword, of `mask=attn_mask,scale`."""
+    pairs = (word.partition("=") for word in _words(accepts))
+    words = {option.strip(): word.strip() for option, _, word in pairs}
+    named = {option: word for option, word in words.items() if word}
+    parameters = read_parameters(call)
+    if parameters is not None and not any(p.kind is _STARS for p in parameters):
+        check_has([p.name for p in _options(parameters)], named.values(), target)
+    return {option: word or option for option, word in words.items()}
+
+
+def _places(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The parameters that get q, k and v."""
+    return [p for p in parameters if p.kind in (_POSITIONAL, _EITHER)][:3]
+
+
+def _options(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The other parameters that have a name."""
+    places = _places(parameters)
+    named = [p for p in parameters if p.kind not in (_STAR, _STARS)]
+    return [p for p in named if p not in places]
 
 
 def _parameters(call: Callable, target: str) -> list[inspect.Parameter]:
@@ -171,7 +203,7 @@ def _parameters(call: Callable, target: str) -> list[inspect.Parameter]:
             f"the signature of {target!r} cannot be read: "
             "say which keywords it takes, as in --accepts mask,scale"
         ) from None
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+    if any(p.kind is _STARS for p in parameters):
         raise SubjectError(
             f"{target!r} takes any keyword (**): "
             "say which of them it means, as in --accepts mask,scale"

@@ -256,7 +256,8 @@ def _forward(
         returned = subject.operations[op](**arrays, **keywords)
     else:
         names = subject.returns
-        returned = subject.call(arrays["q"], arrays["k"], arrays["v"], **keywords)
+        words = {subject.keyword(name): x for name, x in keywords.items()}
+        returned = subject.call(arrays["q"], arrays["k"], arrays["v"], **words)
     if len(names) == 1 and not isinstance(returned, tuple):
         returned = (returned,)
     if not isinstance(returned, tuple) or len(returned) != len(names):

@@ -30,6 +30,7 @@ NUMBER = sum(case.id.startswith("softcap") for case in cases(dtypes=("F32",)))
 
 SOURCE = """
 import numpy
+import attnref.numpy as room
 
 def zeros(q, k, v, *, softcap=None, bias=None, mask=None, scale=None):
     print("noise on stdout")
@@ -40,6 +41,9 @@ def refuses(q, k, v, *, softcap=None, bias=None, mask=None, scale=None):
 
 def takes_little(q, k, v):
     return zeros(q, k, v)
+
+def renamed(q, k, v, attn_mask=None, is_causal=False, *, softcap=None):
+    return room.attention(q, k, v, mask=attn_mask, softcap=softcap)
 
 def half(q, k, v, *, softcap=None):
     if softcap is not None:
@@ -86,6 +90,24 @@ def test_a_subject_that_is_wrong_or_not_judged_does_not_conform(name, says):
     ended = attncheck("run", f"mine.py:{name}", *FEW)
     assert ended.exit_code == 1, ended.output
     assert one_line(ended.stdout).endswith(says)
+
+
+def test_parameters_that_are_never_given_are_named_with_what_they_may_be(place):
+    chosen = ("--case", "causal-square/*", "--dtype", "F32")
+    ended = attncheck("run", "mine.py:renamed", *chosen, "--json", "r.json")
+    assert ended.exit_code == 1
+    shown = one_line(ended.stdout)
+    assert "left at their defaults: attn_mask, is_causal attn_mask may be" in shown
+    assert "a causal mask or a window comes as a mask" in shown
+    (option,) = re.findall(r"--accepts (\S+);", shown)
+    (subject,) = json.loads((place / "r.json").read_text("utf-8"))["subjects"]
+    assert subject["ignored"] == ["attn_mask", "is_causal"]
+    assert subject["accepts"] == {"softcap": "softcap"}
+    ended = attncheck("run", "mine.py:renamed", *chosen, "--accepts", option)
+    assert ended.exit_code == 0, ended.output
+    shown = one_line(ended.stdout)
+    assert "left at its default: is_causal a causal mask" in shown
+    assert shown.endswith("mine.py:renamed conforms: 1 pass")
 
 
 def test_json_is_all_that_stdout_holds():

@@ -195,6 +195,26 @@ def test_what_was_lost_of_the_files_is_said_in_every_document(report):
         assert f"Lost: results.jsonl:{line}: is no JSON {EVIL}" in page.text
 
 
+LEFT = {
+    "ignored": ["attn_mask", f"rate{EVIL}", "sm_scale", "is_causal", "dropout_p"],
+    "accepts": {"bias": "added"},
+}
+
+
+def test_what_is_never_given_is_said_in_every_document():
+    report = summary([replace(GOOD, subject=GOOD.subject | LEFT)])
+    lines = (
+        f"eft at their defaults: {', '.join(LEFT['ignored'])}",
+        "attn_mask may be the spec's mask, sm_scale may be the spec's scale: "
+        "--accepts mask=attn_mask,scale=sm_scale,bias=added; "
+        "True in a mask = may attend",
+        "a causal mask or a window comes as a mask",
+    )
+    assert " ".join(lines) in text(report)
+    assert " ".join(lines) in Words(as_html(report)).text
+    assert "defaults" not in text(summary([GOOD]))
+
+
 def test_everything_that_does_not_pass_is_a_failure_the_simplest_first(report):
     good, bad = report["subjects"]
     assert good["failures"] == []

@@ -80,6 +80,8 @@ FULL = Result(
         "version": "1",
         "device": "CPU",
         "profile": "strict",
+        "accepts": {"mask": "attn_mask"},
+        "ignored": ["is_causal"],
         "conventions": {"fill": -np.inf, "sinks": True, "window": None, "lse": "2"},
     },
     "0" * 64,

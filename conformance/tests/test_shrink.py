@@ -89,6 +89,19 @@ def test_a_snippet_runs_without_the_judge(tmp_path):
     assert "expected" in ended.stdout
 
 
+def test_a_snippet_calls_an_option_as_the_function_does(tmp_path):
+    found = minimal("causal-strict")
+    (tmp_path / "mine.py").write_text(
+        "def attention(q, k, v, allowed, scale=None):\n    return allowed\n", "utf-8"
+    )
+    text = snippet(found, "numpy", plain=True, words={"mask": "allowed"})
+    command = [sys.executable, "-c", text]
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "got      [[[[ True" in ended.stdout
+
+
 def test_a_snippet_of_a_built_in_subject_runs():
     found = replace(minimal("causal-strict"), target="attnref.numpy")
     command = [sys.executable, "-c", snippet(found, "numpy", plain=False)]

@@ -21,6 +21,7 @@ def three(q, k, v): ...
 def positional_only(q, k, v, /, *, bias=None): ...
 def star(*arrays, softcap=None): ...
 def extra(q, k, v, mask=None, causal=False): ...
+def renamed(query, key, value, attn_mask=None, causal=False, *, scale=None, rate=0): ...
 def two(q, k): ...
 def needs(q, k, v, heads): ...
 def anything(q, k, v, **options): ...
@@ -64,6 +65,36 @@ def test_the_signature_says_what_a_function_accepts(target, name, accepts):
 def test_accepts_takes_the_place_of_the_signature(target):
     assert load(target("anything"), accepts="mask, scale").accepts == {"mask", "scale"}
     assert load(target("plain"), accepts="").accepts == set()
+
+
+def test_accepts_says_what_a_function_calls_an_option(target):
+    subject = load(target("renamed"), accepts="mask=attn_mask, scale")
+    assert subject.accepts == {"mask", "scale"}
+    assert subject.keywords == {"mask": "attn_mask"}
+    assert subject.ignored == ("causal", "rate")
+
+
+def test_a_keyword_that_a_function_does_not_have_is_an_error_that_names_those_it_has(
+    target,
+):
+    with pytest.raises(
+        SubjectError, match=r"no keyword 'attn_msk', but attn_mask, causal, .*: did you"
+    ):
+        load(target("renamed"), accepts="mask=attn_msk")
+    assert load(target("anything"), accepts="mask=m").keywords == {"mask": "m"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ignored"),
+    [
+        ("plain", ()),
+        ("star", ()),
+        ("extra", ("causal",)),
+        ("renamed", ("attn_mask", "causal", "rate")),
+    ],
+)
+def test_what_is_never_given_is_known(target, name, ignored):
+    assert load(target(name)).ignored == ignored
 
 
 def test_a_subject_is_taken_as_it_is(target):

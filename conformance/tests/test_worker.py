@@ -71,6 +71,17 @@ def test_a_result_that_the_case_does_not_want_is_left_out():
     assert run(case).arrays == {}
 
 
+def test_options_are_given_by_what_the_call_calls_them():
+    def call(q, k, v, *, added):
+        assert (added == BIASED.inputs["bias"]).all()
+        return zeros(q, k, v)
+
+    asked = {"keywords": {"bias": "added"}, "grad": gradients}
+    result = run(BIASED, call, accepts=("bias",), **asked)
+    assert (result.status, result.message) == ("done", "")
+    assert "dbias" in result.arrays
+
+
 def test_a_default_scale_is_not_passed():
     def call(q, k, v, **options):
         assert options == {}

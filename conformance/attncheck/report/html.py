@@ -38,6 +38,7 @@ def as_html(report: Mapping[str, Any]) -> str:
         *(
             words.noisy,
             words.causes,
+            words.left_out,
             drawing.width,
             drawing.layers,
             drawing.caption,

@@ -1,7 +1,7 @@
 """A small case as a few lines of Python; they run without the judge, but for its own
 subjects."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
@@ -41,17 +41,21 @@ TYPE["torch"]["BF16"] = "torch.bfloat16"
 TYPE["jax"]["BF16"] = "jnp.bfloat16"
 
 
-def snippet(minimal: Minimal, framework: str, *, plain: bool) -> str:
+def snippet(
+    minimal: Minimal, framework: str, *, plain: bool, words: Mapping[str, str] = {}
+) -> str:
     """Python that calls the subject as the judge does, and prints both results.
 
     Args:
         framework: of its arrays.
         plain: it is a function; else a `Subject`.
+        words: option of attention → what its call calls it, where that is not its name.
     """
     case, name, target = minimal.case, minimal.finding.name, minimal.target
     lines = [*_imports(case, target, framework), ""]
     lines += _arrays(case, framework)
-    lines += ["", *_call(case, name, framework, _name(target), plain=plain)]
+    called = _name(target)
+    lines += ["", *_call(case, name, framework, called, plain=plain, words=words)]
     lines += [f"expected = {literal(_nearest(minimal.want, minimal.got))}"]
     lines += ["print('got     ', got)", "print('expected', expected)"]
     return "\n".join(lines) + "\n"
@@ -138,25 +142,33 @@ def _type(array: np.ndarray, framework: str) -> str:
 
 
 def _call(
-    case: Case, name: str, framework: str, target: str, *, plain: bool
+    case: Case,
+    name: str,
+    framework: str,
+    target: str,
+    *,
+    plain: bool,
+    words: Mapping[str, str] = {},
 ) -> Iterator[str]:
     """The lines after which `got` is the result."""
     function = target if plain else f"{target}.call"
+    given = ", ".join(["q", "k", "v", *_keywords(case, words)])
     if case.op == "multi_head_attention":
-        given = [f"{p}={p}" for p in MULTI_HEAD_PARAMS if p in case.inputs]
+        has = [f"{p}={p}" for p in MULTI_HEAD_PARAMS if p in case.inputs]
         missing = [f"{p}=None" for p in MULTI_HEAD_PARAMS if p not in case.inputs]
-        yield f"params = dict({', '.join(given + missing)})"
+        yield f"params = dict({', '.join(has + missing)})"
         context = "context" if "context" in case.inputs else "None"
-        words = ", ".join(["params", "x", context, *_keywords(case)])
-        yield f"got = {target}.multi_head({words})"
+        arguments = ", ".join(["params", "x", context, *_keywords(case)])
+        yield f"got = {target}.multi_head({arguments})"
     elif case.op in OPERATIONS:
         yield from _operation(case, name, framework, target)
     elif name in FORWARD:
-        yield f"got = {function}({', '.join(['q', 'k', 'v', *_keywords(case)])})"
+        yield f"got = {function}({given})"
         if not plain:
             yield f"got = dict(zip({target}.returns, got))[{name!r}]"
     else:
-        yield from _gradient(case, name, framework, target, plain=plain)
+        call = f"{function}({given})"
+        yield from _gradient(case, name, framework, target, call, plain=plain)
 
 
 def _operation(case: Case, name: str, framework: str, target: str) -> Iterator[str]:
@@ -182,7 +194,7 @@ def _operation(case: Case, name: str, framework: str, target: str) -> Iterator[s
 
 
 def _gradient(
-    case: Case, name: str, framework: str, target: str, *, plain: bool
+    case: Case, name: str, framework: str, target: str, call: str, *, plain: bool
 ) -> Iterator[str]:
     """The lines that give a gradient: the subject's own in NumPy, else autodiff."""
     wanted = [n for n in ("q", "k", "v", "bias") if n in case.inputs]
@@ -192,10 +204,8 @@ def _gradient(
         words = ", ".join(["d_out", "q", "k", "v", *lse, *_keywords(case)])
         yield f"got = {target}.grad({words})[{place}]"
         return
-    others = ", ".join(["q", "k", "v", *_keywords(case)])
-    function = target if plain else f"{target}.call"
     yield f"def call({', '.join(wanted)}):"
-    yield f"    out = {function}({others})"
+    yield f"    out = {call}"
     if plain:
         yield "    return out"
     elif "d_lse" in case.inputs:
@@ -223,8 +233,10 @@ def _autodiff(
     yield f"got = torch.autograd.grad(call({given}), ({given},), {cotangent})[{place}]"
 
 
-def _keywords(case: Case) -> Sequence[str]:
+def _keywords(case: Case, words: Mapping[str, str] = {}) -> Sequence[str]:
+    """`allowed=mask`, `scale=0.5`: the options, by what the call calls them."""
     return [
-        f"{name}={name}" if isinstance(value, np.ndarray) else f"{name}={value!r}"
+        f"{words.get(name, name)}="
+        + (name if isinstance(value, np.ndarray) else repr(value))
         for name, value in options(case).items()
     ]

@@ -159,7 +159,12 @@ def _minimal(minimal: Minimal, subject: Mapping[str, Any]) -> dict[str, Any]:
         "origin": minimal.origin,
         "scores": minimal.scores,
         "first": finding_record(minimal.finding),
-        "snippet": snippet(minimal, subject["framework"], plain=plain),
+        "snippet": snippet(
+            minimal,
+            subject["framework"],
+            plain=plain,
+            words=subject.get("accepts", {}),
+        ),
     }
 
 

@@ -17,6 +17,7 @@ from attncheck.report.words import (
     element,
     excess,
     law,
+    left_out,
     noisy,
     percent,
     real_model,
@@ -68,6 +69,8 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield f"  differs from the spec: {name} = {escape(str(value))}"
     yield from _damage(subject["damage"])
     yield from _measured(subject)
+    for number, line in enumerate(left_out(subject)):
+        yield f"  [yellow]{escape(line)}[/]" if number == 0 else f"    {escape(line)}"
     laws = [law(holding) for holding in subject["laws"] if was_judged(holding)]
     if laws:
         yield f"  laws: {'; '.join(laws)}"

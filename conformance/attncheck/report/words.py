@@ -7,6 +7,8 @@ from typing import Any
 
 from attncheck.agreement import EXACT
 from attncheck.budget import RMS_LIMIT
+from attncheck.calling import PART_OF
+from attncheck.subject import KEYWORDS
 
 LAST = "not applicable"
 WORST_FIRST = (
@@ -177,6 +179,35 @@ def noisy(warning: Mapping[str, Any]) -> str:
         f"{warning['case']} {warning['result']}: errors of "
         f"{float(warning['rms']):.2f} times the expected size, though allowed"
     )
+
+
+def left_out(subject: Mapping[str, Any]) -> list[str]:
+    """`left at its default: attn_mask`, and what it may be; nothing where none is."""
+    ignored, accepted = subject.get("ignored", []), subject.get("accepts", {})
+    if not ignored:
+        return []
+    is_one = len(ignored) == 1
+    head = f"left at {'its default' if is_one else 'their defaults'}: "
+    lines = [head + ", ".join(ignored)]
+    if means := _meant(ignored, accepted):
+        words = ", ".join(f"{word} may be the spec's {o}" for o, word in means.items())
+        both = {**means, **accepted}.items()
+        option = ",".join(o if o == word else f"{o}={word}" for o, word in both)
+        sense = "; True in a mask = may attend" if "mask" in means else ""
+        lines.append(f"{words}: --accepts {option}{sense}")
+    if {PART_OF.get(word) for word in ignored} & {"causal", "window"}:
+        lines.append("a causal mask or a window comes as a mask")
+    return lines
+
+
+def _meant(ignored: Iterable[str], accepted: Mapping[str, str]) -> dict[str, str]:
+    """Option that is not accepted → the parameter that may be called so."""
+    parts = {word: PART_OF.get(word) for word in ignored}
+    named = {part: w for w, part in parts.items() if part in KEYWORDS}
+    means = {part: w for part, w in named.items() if part not in accepted}
+    if "dropout_keep" not in {**means, **accepted}:  # without which no rate is given
+        means.pop("dropout_rate", None)
+    return means
 
 
 def excess(pooled: Mapping[str, Any]) -> str:
