@@ -43,7 +43,7 @@ from attncheck.exchange import (
 from attncheck.explain import Evidence
 from attncheck.fingerprint import NAMES, Fingerprint
 from attncheck.fingerprint import fingerprint as measure
-from attncheck.hints import axes_moved, looks_misread
+from attncheck.hints import axes_moved, looks_misread, no_operations
 from attncheck.judging import Folder, Judge
 from attncheck.report import (
     as_html,
@@ -289,7 +289,7 @@ def run(
             folders.append(Folder.read(folder, chosen))
         targets_of = asked if shrinks else None
         report = _report(judging, folders, asked.profile, waived, targets_of)
-        _hint(report, asked)
+        _hint(report, asked, chosen)
     _finish(report, output, json_file, html_file)
 
 
@@ -683,9 +683,13 @@ def _fingerprint(
         )
 
 
-def _hint(report: dict[str, Any], asked: Settings) -> None:
-    """Says on stderr what to do where the axes of a function are in another order."""
+def _hint(report: dict[str, Any], asked: Settings, chosen: Sequence[Case]) -> None:
+    """Says on stderr what to judge instead, where it is not the function that is wrong:
+    its axes are in another order, or it is no plain attention.
+    """
     for target, subject in zip(asked.subject, report["subjects"], strict=True):
+        if hint := no_operations(subject["counts"], chosen):
+            _note(hint)
         if not looks_misread(subject["counts"]):
             continue
         with suppress(SubjectError):  # of a `Subject` without a function, say

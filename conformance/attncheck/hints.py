@@ -1,8 +1,10 @@
 """What is wrong with how a function is judged, not with the function."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from attncheck.case import Case
 from attncheck.fingerprint import Fingerprint
+from attncheck.operations import OPERATIONS
 from attncheck.subject import KEYWORDS
 from attnref.spec import SPEC
 
@@ -16,6 +18,18 @@ def looks_misread(counts: Mapping[str, int]) -> bool:
     wrong = counts.get("fail", 0) + counts.get("error", 0)
     applicable = sum(counts.values()) - counts.get("not applicable", 0)
     return wrong > max(counts.get("pass", 0), applicable / 2)
+
+
+def no_operations(counts: Mapping[str, int], cases: Iterable[Case]) -> str | None:
+    """How to have operations judged, of a function that only they were asked of."""
+    names = dict.fromkeys(case.op for case in cases)
+    if counts.keys() != {"not applicable"} or not names or names.keys() - OPERATIONS:
+        return None
+    given = ", ".join(f'"{name}": …' for name in names)
+    return (
+        "these cases are of operations, and a function is judged as plain attention: "
+        f"judge an attncheck.Subject with operations={{{given}}}"
+    )
 
 
 def axes_moved(found: Fingerprint, target: str) -> str | None:

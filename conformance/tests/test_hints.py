@@ -75,6 +75,27 @@ def test_what_is_said_to_be_judged_instead_conforms(run, tmp_path, name, layout,
     assert ended.stderr == ""
 
 
+def test_who_asks_a_function_for_an_operation_is_told_of_subjects(tmp_path):
+    def command(target, pattern):
+        return CliRunner().invoke(app, ["run", target, "--case", pattern])
+
+    ended = command("mine.py:zeros", "linear/*")
+    assert ended.exit_code == 1
+    assert "not applicable: has no linear attention (4)" in ended.stdout
+    (given,) = re.findall(r"attncheck\.Subject with (.*…})", ended.stderr)
+    subject = (
+        "\nimport attnref.numpy as room\n"
+        "from attnref.numpy.variants import linear_attention\n"
+        "from attncheck import Subject\n"
+        'subject = Subject(call=room.attention, framework="numpy", name="mine", '
+        f"accepts=frozenset(), {given.replace('…', 'linear_attention')})\n"
+    )
+    (tmp_path / "mine.py").write_text(SOURCE + subject, "utf-8")
+    ended = command("mine.py:subject", "linear/*")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert "operations" not in command("mine.py:zeros", "softcap/F32").stderr
+
+
 @pytest.mark.parametrize("target", ["mine.py:zeros", "attnref.numpy"])
 def test_nothing_is_said_where_the_axes_are_right(run, target):
     assert "takes q, k and v" not in run(target).stderr

@@ -147,6 +147,7 @@ def test_the_document_has_these_keys(report):
             "measured",
             "pooled",
             "warnings",
+            "not_applicable",
             "results_not_judged",
             "diagnoses",
             "minimal",
@@ -193,6 +194,24 @@ def test_what_was_lost_of_the_files_is_said_in_every_document(report):
     page = Words(as_html(report))
     for line in range(1, 6):
         assert f"Lost: results.jsonl:{line}: is no JSON {EVIL}" in page.text
+
+
+def test_why_cases_do_not_apply_is_said_in_every_document_the_most_first(report):
+    assert [s["not_applicable"] for s in report["subjects"]] == [
+        {},
+        {"takes no `bias`": 1},
+    ]
+    whys = [f"{EVIL} {n}" for n in range(6) for _ in range(6 - n)]
+    left = [Verdict(make_case("x"), "not applicable", why) for why in whys]
+    report = summary([replace(GOOD, verdicts=[*GOOD.verdicts, *left])])
+    (subject,) = report["subjects"]
+    assert subject["not_applicable"] == {f"{EVIL} {n}": 6 - n for n in range(6)}
+    said = "; ".join(f"{EVIL} {n} ({6 - n})" for n in range(4))
+    assert f"not applicable: {said}; … and 2 more reasons" in text(report)
+    page = Words(as_html(report)).text
+    assert "21 cases not applicable" in page
+    assert f"{EVIL} 0: 6 cases." in page
+    assert f"{EVIL} 5: 1 case." in page
 
 
 LEFT = {

@@ -64,6 +64,7 @@ def _subject(run: Run) -> dict[str, Any]:
         "pooled": [pooled_record(key, one) for key, one in run.pooled.items()],
         "warnings": [asdict(noisy) for noisy in run.warnings],
         "laws": [asdict(holding) for holding in run.laws],
+        "not_applicable": _reasons(run.verdicts),
         "results_not_judged": _results_not_judged(run.verdicts),
         "diagnoses": [diagnosis_record(diagnosis) for diagnosis in run.diagnoses],
         "minimal": _minimal(run.minimal, run.subject) if run.minimal else None,
@@ -120,6 +121,13 @@ def _heat(heat: Heat | None) -> dict[str, Any] | None:
 def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
     """Outcome → number of cases."""
     return dict(Counter(verdict.outcome for verdict in verdicts))
+
+
+def _reasons(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """Why cases do not apply → how many, the most first."""
+    left_out = (v for v in verdicts if v.outcome == "not applicable")
+    counted = Counter(v.message or "no reason is given" for v in left_out)
+    return dict(counted.most_common())
 
 
 def _cell(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from attncheck.report.words import (
     noisy,
     percent,
     real_model,
+    reasons,
     share,
     shares,
     used,
@@ -78,6 +79,8 @@ def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
         yield f"  law {escape(law(holding))}"
     for broken in (place for holding in subject["laws"] for place in holding["broken"]):
         yield f"  [red]law broken[/]  {escape(broken)}"
+    if subject["not_applicable"]:
+        yield f"  not applicable: {escape(reasons(subject['not_applicable']))}"
     if subject["results_not_judged"]:
         yield f"  not judged: {', '.join(subject['results_not_judged'])}"
     if subject["clauses_failing"]:

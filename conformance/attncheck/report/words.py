@@ -10,6 +10,9 @@ from attncheck.budget import RMS_LIMIT
 from attncheck.calling import PART_OF
 from attncheck.subject import KEYWORDS
 
+SHOWN_REASONS = 4
+"""Those of most cases; the HTML and the JSON report have all."""
+
 LAST = "not applicable"
 WORST_FIRST = (
     "crash",
@@ -179,6 +182,14 @@ def noisy(warning: Mapping[str, Any]) -> str:
         f"{warning['case']} {warning['result']}: errors of "
         f"{float(warning['rms']):.2f} times the expected size, though allowed"
     )
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """`takes no `bias` (22); has no sinks (5); … and 3 more reasons`."""
+    first = [f"{why} ({n})" for why, n in list(counts.items())[:SHOWN_REASONS]]
+    left = len(counts) - len(first)
+    more = [f"… and {counted(left, 'more reason')}"] if left else []
+    return "; ".join([*first, *more])
 
 
 def left_out(subject: Mapping[str, Any]) -> list[str]:
