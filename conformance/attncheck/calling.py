@@ -5,14 +5,13 @@ how one function names these parts and orders the axes; it is what has to be kno
 declared, before a function can be called that was not written for this judge.
 """
 
-import ast
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from attncheck.signature import read_parameters
 from attncheck.subject import SubjectError
 from attncheck.suggest import near, no_such
 from attnref.spec import SPEC
@@ -202,43 +201,6 @@ def _keyword(part: str, found: Sequence[str], name: str) -> str | None:
             f"say which, as in --map {part}={known[0]}"
         )
     return known[0] if known else None
-
-
-def read_parameters(function: Callable) -> Sequence[inspect.Parameter] | None:
-    """The parameters of a function; None where neither its signature can be read nor
-    its docstring begins with one, as those of built-in functions do.
-    """
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        name, text = getattr(function, "__name__", ""), function.__doc__ or ""
-    head = re.match(rf"\s*{re.escape(name)}(\([^()]*\)) *->", text)
-    try:
-        return _parsed(head.group(1)) if head else None
-    except SyntaxError:
-        return None
-
-
-def _parsed(head: str) -> list[inspect.Parameter]:
-    """The parameters of `(q, k, *, scale=None)`."""
-    (definition,) = ast.parse(f"def f{head}: pass").body
-    assert isinstance(definition, ast.FunctionDef)
-    given = definition.args
-    places = [*given.posonlyargs, *given.args]
-    bare = len(places) - len(given.defaults)
-    defaults = [n >= bare for n in range(len(places))]
-    defaults += [value is not None for value in given.kw_defaults]
-    empty = inspect.Parameter.empty
-    return [
-        inspect.Parameter(
-            one.arg,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD
-            if one in places
-            else inspect.Parameter.KEYWORD_ONLY,
-            default=None if default else empty,
-        )
-        for one, default in zip([*places, *given.kwonlyargs], defaults, strict=True)
-    ]
 
 
 def _rearrange(array: Any, pattern: str) -> Any:

@@ -1,12 +1,13 @@
 """A subject: an implementation under judgement, and what it declares of itself."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attncheck import frameworks
-from attncheck.case import RESULTS, Case
+from attncheck.case import REQUIRED, RESULTS, Case
 from attncheck.operations import OPERATIONS
+from attncheck.signature import takes
 from attncheck.suggest import no_such
 from attnref.spec import SPEC, Conventions
 
@@ -55,7 +56,8 @@ class Subject:
     is a dict of `w_q` … `b_o`."""
     operations: Mapping[str, Callable] = field(default_factory=dict)
     """A key of `attncheck.operations.OPERATIONS` → `call(**inputs, **options)` → its
-    output and log-sum-exp.  Inputs are q, k, v and its own; all else is options."""
+    output and log-sum-exp, or the output alone.  Inputs are q, k, v and its own; all
+    else is options, and its keywords say which of them it accepts."""
     operation_grads: Mapping[str, Callable] = field(default_factory=dict)
     """Likewise → `grad(d_out, **inputs, d_lse=None, **options)` → a dict of the
     gradients by the names of the inputs; without it they come from autodiff."""
@@ -117,17 +119,31 @@ def lacking(subject: Subject, case: Case) -> str | None:
     """Why the case is not applicable to the subject, or None where it is."""
     if case.op == "multi_head_attention" and subject.multi_head is None:
         return "has no multi-head attention"
-    if case.op in OPERATIONS and case.op not in subject.operations:
-        return f"has no {OPERATIONS[case.op].title}"
+    if case.op in OPERATIONS:
+        title, call = OPERATIONS[case.op].title, subject.operations.get(case.op)
+        if call is None:
+            return f"has no {title}"
+        if missing := [x for x in _optional(case) if not takes(call, x)]:
+            return f"its {title} takes no {_quoted(missing)}"
     if case.compiled and (why := frameworks.adapter(subject.framework).no_compiler()):
         return why
     if case.op == "attention":
         missing = [name for name in options(case) if name not in subject.accepts]
         if missing:
-            return f"takes no {', '.join(f'`{name}`' for name in missing)}"
+            return f"takes no {_quoted(missing)}"
         if subject.library is not None:
             return subject.library.lacking(case)
     return None
+
+
+def _optional(case: Case) -> list[str]:
+    """What an operation is given that is no array which every call of it has."""
+    given = dict.fromkeys([*case.inputs, *options(case)])
+    return [x for x in given if x not in (*REQUIRED[case.op], "d_out", "d_lse")]
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def options(case: Case) -> dict[str, Any]:

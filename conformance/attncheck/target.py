@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from attncheck import frameworks
-from attncheck.calling import check_has, read_parameters
+from attncheck.calling import check_has
+from attncheck.signature import read_parameters
 from attncheck.subject import KEYWORDS, Subject, SubjectError
 from attncheck.subjects import LIBRARIES
 from attncheck.subjects.attnref import blocked_subject, room_subject

@@ -178,7 +178,8 @@ def _compute(
         _check_arrays(results, inputs, subject.framework, framework)
         _check_owned(results, inputs, framework)
     if set(case.wants) & set(ALL_GRADIENTS) and "d_out" in inputs:
-        gradients = _gradients(subject, case.op, inputs, keywords, framework)
+        given = subject, case.op, inputs, keywords, framework
+        gradients = _gradients(*given, returns_lse="lse" in results)
         with _reading_results():
             _check_arrays(gradients, inputs, subject.framework, framework)
         results |= gradients
@@ -252,9 +253,13 @@ def _forward(
     subject: Subject, op: str, arrays: Mapping[str, Any], keywords: dict
 ) -> dict[str, Any]:
     if op in OPERATIONS:
-        names = tuple(OPERATIONS[op].returns)
         returned = subject.operations[op](**arrays, **keywords)
+        names = tuple(OPERATIONS[op].returns)
+        if not isinstance(returned, tuple):
+            names = names[:1]  # the output alone
+        how = "return that, or the output alone"
     else:
+        how = "return that, or declare an `attncheck.Subject` with what it `returns`"
         names = subject.returns
         words = {subject.keyword(name): x for name, x in keywords.items()}
         returned = subject.call(arrays["q"], arrays["k"], arrays["v"], **words)
@@ -263,15 +268,18 @@ def _forward(
     if not isinstance(returned, tuple) or len(returned) != len(names):
         what = f"{len(returned)} values" if isinstance(returned, tuple) else "no tuple"
         declared = ", ".join(names)
-        raise TypeError(
-            f"returned {what}, but declares {declared}: return that, "
-            "or declare an `attncheck.Subject` with what it `returns`"
-        )
+        raise TypeError(f"returned {what}, but declares {declared}: {how}")
     return dict(zip(names, returned, strict=True))
 
 
 def _gradients(
-    subject: Subject, op: str, inputs: dict, keywords: dict, framework: ModuleType
+    subject: Subject,
+    op: str,
+    inputs: dict,
+    keywords: dict,
+    framework: ModuleType,
+    *,
+    returns_lse: bool,
 ) -> dict[str, Any]:
     """The gradients by the subject's own, or by autodiff, or none."""
     names = [name[1:] for name in ALL_GRADIENTS if name[1:] in inputs]
@@ -287,7 +295,9 @@ def _gradients(
         if not isinstance(found, tuple) or len(found) < len(names):
             must = ", ".join(f"d{name}" for name in names)
             raise TypeError(f"`grad` must return a tuple of {must}")
-    elif not _has_autodiff(subject, op, framework, d_lse):
+    elif not _has_autodiff(subject, framework) or (
+        d_lse is not None and not returns_lse
+    ):
         return {}
     else:
         wanted = ("output",) if d_lse is None else ("output", "lse")
@@ -304,11 +314,9 @@ def _gradients(
     return {f"d{name}": array for name, array in named if array is not None}
 
 
-def _has_autodiff(subject: Subject, op: str, framework: ModuleType, d_lse: Any) -> bool:
+def _has_autodiff(subject: Subject, framework: ModuleType) -> bool:
     """Whether autodiff can be asked for the gradients of what the subject returns."""
-    returns_lse = op in OPERATIONS or "lse" in subject.returns
-    has_vjp = framework.vjp is not None and subject.differentiable
-    return has_vjp and (d_lse is None or returns_lse)
+    return framework.vjp is not None and subject.differentiable
 
 
 def _check_untouched(case: Case, inputs: dict, framework: ModuleType) -> None:

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncheck import frameworks
-from attncheck.calling import PARTS, calling_of, read_parameters
+from attncheck.calling import PARTS, calling_of
 from attncheck.case import DTYPES
 from attncheck.fingerprint import NAMES, PROBES, fingerprint
 from attncheck.fingerprint.function import LAYOUTS, Function
 from attncheck.fingerprint.probes import read
 from attncheck.fingerprint.words import WORDS, phrase
+from attncheck.signature import read_parameters
 from attncheck.subject import SubjectError
 from attnref.spec import SPEC, Conventions
 from attnref.spec.conventions import _choices

@@ -409,8 +409,13 @@ subject = Subject(
 """
 
 
-@pytest.mark.parametrize("name", ["output", "dk"])
-def test_a_small_case_is_shown_as_lines_that_run(tmp_path, name):
+ALONE = SUBJECT.replace(", np.zeros(q.shape[:3])", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"), [(SUBJECT, "output"), (ALONE, "output"), (SUBJECT, "dk")]
+)
+def test_a_small_case_is_shown_as_lines_that_run(tmp_path, source, name):
     variant = BY_NAME["rotary-other-way"]
 
     def known(some):
@@ -431,7 +436,7 @@ def test_a_small_case_is_shown_as_lines_that_run(tmp_path, name):
     assert found.finding.name == name
     assert found.case.op == "rotary_attention"
     assert found.scores <= 4
-    (tmp_path / "mine.py").write_text(SUBJECT, "utf-8")
+    (tmp_path / "mine.py").write_text(source, "utf-8")
     (tmp_path / "shown.py").write_text(snippet(found, "numpy", plain=False), "utf-8")
     ended = subprocess.run(
         [sys.executable, "shown.py"], cwd=tmp_path, capture_output=True, text=True
@@ -546,6 +551,47 @@ def test_a_subject_without_the_operation_is_not_asked():
     assert lacking(subject(), ROTARY) == "has no rotary attention"
     some = subject(operations={"rotary_attention": lambda **given: None})
     assert lacking(some, ROTARY) is None
+
+
+def causal_only(q, k, v, *, causal=False, offset=0):
+    return q
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "says"),
+    [
+        (causal_only, "linear", None),
+        (causal_only, "linear-causal", None),
+        (causal_only, "linear-recurrent", "its linear attention takes no `recurrent`"),
+        (causal_only, "linear-blocked-keys", "its linear attention takes no `mask`"),
+        (lambda q, k, v, **given: q, "linear-blocked-keys", None),
+        (lambda: None, "linear", None),  # what every call has is no option
+    ],
+)
+def test_the_signature_says_what_an_operation_accepts(call, name, says):
+    mine = subject(operations={"linear_attention": call})
+    assert lacking(mine, BY_ID[f"{name}/F32"]) == says
+
+
+def test_an_operation_may_return_the_output_alone():
+    mine = subject(
+        operations={"rotary_attention": lambda **g: MODEL.run(ROTARY)["output"]}
+    )
+    result = run_case(mine, ROTARY, {})
+    assert (result.status, list(result.arrays)) == ("done", ["output"])
+    want, bounds = JUDGE.expected(ROTARY), JUDGE.budget(ROTARY, "strict").bounds
+    found = judge(ROTARY, want, bounds, result)
+    assert found.status == "pass"
+    judged = {f.name: f.status for f in found.findings}
+    assert (judged["output"], judged["lse"]) == ("pass", "not judged")
+
+
+def test_an_operation_that_returns_too_much_is_told_what_to_return():
+    mine = subject(operations={"rotary_attention": lambda q, k, v, **g: (q, k, v)})
+    assert run_case(mine, ROTARY, {}).message == (
+        "TypeError: returned 3 values, but declares output, lse: "
+        "return that, or the output alone"
+    )
 
 
 def test_an_operation_that_is_not_known_is_an_error():

@@ -182,14 +182,17 @@ def _operation(case: Case, name: str, framework: str, target: str) -> Iterator[s
         return
     yield f"operation = {target}.operations[{case.op!r}]"
     if name in FORWARD:
-        returned = tuple(OPERATIONS[case.op].returns)
-        place = f"[{returned.index(name)}]" * (len(returned) > 1)
-        yield f"got = operation({words}){place}"
+        place = tuple(OPERATIONS[case.op].returns).index(name)
+        yield f"got = operation({words})"
+        yield f"got = got[{place}] if isinstance(got, tuple) else got"
         return
     wanted = [n[1:] for n in ALL_GRADIENTS if n[1:] in case.inputs]
     yield f"def call({', '.join(wanted)}):"
-    yield f"    output, lse = operation({words})"
-    yield "    return output, lse" if "d_lse" in case.inputs else "    return output"
+    yield f"    got = operation({words})"
+    if "d_lse" in case.inputs:
+        yield "    return got"
+    else:
+        yield "    return got[0] if isinstance(got, tuple) else got"
     yield from _autodiff(case, wanted, wanted.index(name[1:]), framework)
 
 

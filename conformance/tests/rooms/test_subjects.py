@@ -11,7 +11,7 @@ import pytest
 from attncheck.case import Case
 from attncheck.judging import Judge
 from attncheck.subject import Subject
-from attncheck.suite import cases
+from attncheck.suite import cases, operation_cases
 from attncheck.verdict import Run, Verdict, judge
 from attncheck.worker import run_case
 
@@ -90,3 +90,26 @@ def test_a_wrong_default_scale_is_found_in_the_output(subject):
     assert found.first_failure.name == "output"
     assert found.step is None
     assert judged(wrong, CASES["scale-given/F32"]).status == "pass"
+
+
+def test_an_operation_that_returns_the_output_alone_has_gradients_without_an_lse(room):
+    """Where the log-sum-exp has an incoming gradient, theirs cannot be asked for."""
+    variants = import_module(f"attnref.{room.name}.variants")
+
+    def alone(q, k, v, **options):
+        return variants.rotary_attention(q, k, v, **options)[0]
+
+    subject = Subject(
+        call=None,
+        framework=room.name,
+        name="mine",
+        accepts=frozenset(),
+        operations={"rotary_attention": alone},
+    )
+    by_id = {case.id: case for case in operation_cases(dtypes=("F32",))}
+    gradients = set() if room.framework.vjp is None else {"dq", "dk", "dv"}
+    for name, given in (("interleaved", gradients), ("halves", set())):
+        found = judged(subject, by_id[f"rotary-{name}/F32"])
+        statuses = {f.name: f.status for f in found.findings}
+        assert found.status == "pass"
+        assert {n for n, s in statuses.items() if s == "pass"} == {"output"} | given
