@@ -134,14 +134,20 @@ def matmul_rate(size=1536):
     return 2 * size**3 / min(seconds_of(lambda: a @ a) for _ in range(2))
 
 
+GIVES_BACK = os.environ | {"MALLOC_TRIM_THRESHOLD_": str(128 * 1024)}
+"""glibc gives back what is freed, instead of ever more of it being kept."""
+
+
 def memory(room, length):
     """Peak growth of a fresh process, in bytes, beyond arguments and output."""
     found = {"room": room, "length": length}
     for name in ("textbook", "blocked"):
         command = [sys.executable, Path(__file__).with_name("memory.py")]
         command += [f"{room} {name}", str(length)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        found[name] = json.loads(done.stdout)
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env=GIVES_BACK
+        )
+        found[name] = json.loads(done.stdout.splitlines()[-1])
     print(found, file=sys.stderr, flush=True)
     return found
 
