@@ -43,14 +43,13 @@ ZERO = {
 
 def why_not(name: str, call: Call) -> str | None:
     """Why a kernel cannot do the call, as far as that is known without trying."""
-    device = call.q.device.type
-    if name in CUDA_ONLY and device != "cuda":
-        return f"PyTorch has it on CUDA, and the tensors are on {device}"
+    if name in CUDA_ONLY and not call.q.is_cuda:
+        return f"PyTorch has it on CUDA, and the tensors are on {call.q.device.type}"
     if call.softcap is not None:
         return "scaled_dot_product_attention has no softcap"
     if call.wants_lse and name != "flash":
         return "scaled_dot_product_attention returns no log-sum-exp"
-    if name == "flash" and device == "cpu" and _needs_gradient(call.bias):
+    if name == "flash" and call.q.is_cpu and _needs_gradient(call.bias):
         return "PyTorch gives no gradient of a bias (`attn_mask`) on the CPU"
     return None
 
@@ -112,9 +111,7 @@ def _mask(name: str, call: Call):
         return added, False
     # Where a row has fewer scores than a register, the CPU's flash kernel overlooks
     # that all are NaN, and calls the row empty: but not with a mask.
-    overlooks = (
-        name == "flash" and call.q.device.type == "cpu" and call.k.shape[2] < VECTOR
-    )
+    overlooks = name == "flash" and call.q.is_cpu and call.k.shape[2] < VECTOR
     if call.diagonal is None:
         if call.mask is None and overlooks:
             return ZERO[call.q.dtype], False
