@@ -187,7 +187,7 @@ class Float64InFloat32(Model, rounds=True, convention=("float64", "float32")):
         return self.single(super().sum_up(total, p))
 
     def stored_weights(self, p: Array) -> Array:
-        return self.single(p)
+        return self.single(super().stored_weights(p))
 
     def values(self, v: Array, tile: slice) -> Array:
         return self.single(super().values(v, tile))
