@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.case import Case
+from attncheck.operations import OPERATIONS
 from attncheck.suite import build
 from attncheck.suite.multihead import BIASES, DRAW, SELF
 from attncheck.suite.recipe import Recipe, upper_left
@@ -110,9 +111,6 @@ RECIPES = (
     ),
 )
 
-BY_OPTION = ("linear_attention", "performer_attention")
-"""What is causal by an option of its own."""
-
 NEVER = ("linformer_attention", "nystrom_attention")
 """What is never causal."""
 
@@ -127,6 +125,6 @@ def cases(dtypes: Sequence[str]) -> Iterator[Case]:
 
 def _causal(recipe: Recipe) -> Recipe:
     name = f"{recipe.name}-causal"
-    if recipe.op in BY_OPTION:
+    if recipe.op and "causal" in OPERATIONS[recipe.op].settings:
         return replace(recipe, name=name, settings={"causal": True})
     return replace(recipe, name=name, causal=upper_left)
