@@ -16,7 +16,8 @@ from sphinx.util.docutils import SphinxDirective
 
 ROOT = Path(__file__).parents[2]
 SECTION = re.compile(r"(Args|Returns|Raises|Source|Yields):\s*")
-ITEM = re.compile(r"([\w, ]+): ")
+LISTED = ("Args", "Raises")
+ITEM = re.compile(r"(\w[\w, ]*): ")
 
 
 def home_of(node, file):
@@ -71,21 +72,23 @@ def signature(node):
 
 
 def markdown(docstring):
-    """Sections as bold words, what is in them as lists."""
-    lines, inside = [], False
+    """Sections as bold words, arguments and errors in them as lists."""
+    lines, section = [], None
     for line in docstring.splitlines():
         if found := SECTION.match(line):
-            inside = found.group(1) != "Source"
-            lines += ["", f"**{found.group(1)}** {line[found.end() :]}".rstrip(), ""]
-        elif inside and line.startswith("    "):
+            section = found.group(1)
+            words = line[found.end() :]
+            lines += ["", f"**{section}** {words}".rstrip(), *([] if words else [""])]
+        elif section and line.startswith("    "):
             text = line.removeprefix("    ")
-            if item := ITEM.match(text):
+            item = ITEM.match(text) if section in LISTED else None
+            if item:
                 text = f"* `{item.group(1)}`: {text[item.end() :]}"
             else:
                 text = textwrap.indent(text.lstrip(), "  " if lines[-1] else "")
             lines.append(text)
         else:
-            inside = inside and not line.strip()
+            section = section if not line.strip() else None
             lines.append(line)
     return "\n".join(lines)
 
