@@ -70,8 +70,9 @@ def row(what, ratios, bound, *, least=False):
     known = [x for x in ratios if x is not None]
     kept = all(x >= bound if least else x <= bound for x in known)
     verdict = ("met" if kept else "missed") if known else "not measured"
-    sign = "≥" if least else "≤"
-    return f"| {what} | {' | '.join(cells)} | {sign} {bound} | {verdict} |"
+    # With a space at which no line breaks.
+    target = f"{'≥' if least else '≤'}\N{NO-BREAK SPACE}{bound}"
+    return f"| {what} | {' | '.join(cells)} | {target} | {verdict} |"
 
 
 def ratio(points, setup, name, over):
