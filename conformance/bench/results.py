@@ -24,7 +24,8 @@ def main():
     path = Path(sys.argv[1])
     points, memories = read(json.loads(path.read_text("utf-8")))
     print("\n".join(table(points, memories)))
-    mpl.rcParams.update({"svg.hashsalt": "bench", "svg.fonttype": "none"})
+    plt.style.use(Path(__file__).parents[1] / "plots.mplstyle")
+    mpl.rcParams["svg.hashsalt"] = "bench"
     draw_time(points, path.with_name("bench-time.svg"))
     draw_memory(memories, path.with_name("bench-memory.svg"))
 

@@ -2,8 +2,7 @@
 
     python conformance/faults/plot.py
 
-Reads docs/evidence/faults.json and writes docs/evidence/faults.svg, which has no
-background and grey letters, and so can be read on a light page and on a dark one.
+Reads docs/evidence/faults.json and writes docs/evidence/faults.svg.
 """
 
 import json
@@ -30,14 +29,10 @@ APART = 0.17
 def main() -> None:
     """Reads the evidence and writes the picture."""
     report = json.loads((EVIDENCE / "faults.json").read_text("utf-8"))
-    mpl.rcParams.update({"svg.hashsalt": "faults", "svg.fonttype": "none"})
-    mpl.rcParams.update(
-        dict.fromkeys(
-            ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), GREY
-        )
-    )
+    plt.style.use(Path(__file__).parents[1] / "plots.mplstyle")
+    mpl.rcParams["svg.hashsalt"] = "faults"
     path = EVIDENCE / "faults.svg"
-    draw(report).savefig(path, metadata={"Date": None}, transparent=True)
+    draw(report).savefig(path, metadata={"Date": None})
     print(path)
 
 
@@ -88,7 +83,7 @@ def _plain(ax: Axes) -> None:
     shares = [0, 0.25, 0.5, 0.75, 1]
     ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
     ax.tick_params(length=0)
-    ax.grid(axis="x", color=GREY, linewidth=0.5, alpha=0.4)
+    ax.grid(axis="x")
     ax.set_axisbelow(True)
     ax.spines[:].set_visible(False)
 

@@ -7,6 +7,7 @@ Reads docs/evidence/soundness-*.json and writes docs/evidence/soundness.svg.
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
@@ -25,11 +26,15 @@ PROFILE_COLOURS = {
 }
 """Okabe and Ito's palette, told apart with every kind of colour vision."""
 
+GREY = "#808080"
+"""Is read on white and on black."""
+
 
 def main() -> None:
     """Reads the evidence and writes the picture."""
     found = [json.loads(path.read_text("utf-8")) for path in evidence()]
-    mpl.rcParams.update({"svg.hashsalt": "soundness", "svg.fonttype": "none"})
+    plt.style.use(Path(__file__).parents[1] / "plots.mplstyle")
+    mpl.rcParams["svg.hashsalt"] = "soundness"
     figure = draw([row for one in found for row in one["implementations"]])
     path = EVIDENCE / "soundness.svg"
     figure.savefig(path, metadata={"Date": None})
@@ -78,14 +83,14 @@ def panel(ax: Axes, title: str, rows: Sequence[Mapping]) -> None:
         ax.hlines(y, p25, p75, color=colour, linewidth=6, alpha=0.55)
         ax.plot(p50, y, "o", color="white", markeredgecolor=colour, markersize=5)
         ax.plot(top, y, "|", color=colour, markersize=9, markeredgewidth=2)
-    ax.axvline(1, color="black", linewidth=1)
+    ax.axvline(1, color=GREY, linewidth=1)
     ax.set(xscale="log", xlim=(LOWEST * 0.85, 2.2), ylim=(len(ordered) - 0.4, -0.6))
     ax.set_yticks(range(len(ordered)), [row["implementation"] for row in ordered])
     ax.tick_params(axis="y", length=0, labelsize=8.5)
     ax.tick_params(axis="x", labelbottom=True)
     ax.set_xticks([1e-3, 1e-2, 1e-1, 1], ["0.1 %", "1 %", "10 %", "100 %"])
     ax.set_title(title, loc="left", fontweight="bold")
-    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.grid(axis="x")
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left"]].set_visible(False)
 
@@ -98,7 +103,7 @@ def legend(figure: plt.Figure, rows: Sequence[Mapping]) -> None:
         for name, colour in PROFILE_COLOURS.items()
         if name in present
     ]
-    grey = {"color": "#555555"}
+    grey = {"color": GREY}
     marks += [
         plt.Line2D([], [], **grey, linewidth=1.2, label="5 to 95 % of cases"),
         plt.Line2D([], [], **grey, linewidth=6, alpha=0.55, label="middle half"),
@@ -106,7 +111,7 @@ def legend(figure: plt.Figure, rows: Sequence[Mapping]) -> None:
             [], [], **grey, marker="o", mfc="white", linestyle="", label="median"
         ),
         plt.Line2D([], [], **grey, marker="|", mew=2, linestyle="", label="greatest"),
-        plt.Line2D([], [], color="black", linewidth=1, label="what is allowed"),
+        plt.Line2D([], [], **grey, linewidth=1, label="what is allowed"),
     ]
     figure.legend(handles=marks, loc="outside upper center", ncols=5, frameon=False)
 
