@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from attncheck.agreement import Agreement, ModelCheck
 from attncheck.budget import Pooled
 from attncheck.case import Case
+from attncheck.explain import Cause, Diagnosis
 from attncheck.report import as_html, print_text, summary
 from attncheck.report.words import (
     amount,
@@ -22,6 +24,7 @@ from attncheck.report.words import (
     percent,
     share,
 )
+from attncheck.variants import BY_NAME
 from attncheck.verdict import Finding, Noisy, Run, Verdict, Worst
 
 EVIL = "<b>&\"'[red]"
@@ -212,6 +215,29 @@ def test_why_cases_do_not_apply_is_said_in_every_document_the_most_first(report)
     assert "21 cases not applicable" in page
     assert f"{EVIL} 0: 6 cases." in page
     assert f"{EVIL} 5: 1 case." in page
+
+
+def test_a_diagnosis_says_which_failing_cases_it_does_not_count():
+    """Three kinds of failing cases: by themselves, of laws, and not to be compared."""
+    law = replace(failing("law"), case=replace(make_case("law"), law="ones", twin="a"))
+    shape = Verdict(make_case("b"), "fail", "", (Finding("output", "fail", np.inf),))
+    other = replace(failing("c"), case=make_case("c", "BF16"))
+    verdicts = [failing("a"), failing("d"), law, shape, other]
+    ids = ("a/F32", "d/F32")
+    causes = tuple(Cause(BY_NAME[n], ids[:1]) for n in ("scale-twice", "empty-row-nan"))
+    run = Run(SUBJECT, verdicts, diagnoses=[Diagnosis(("F32",), ids, causes)])
+    (found,) = summary([run])["subjects"][0]["diagnoses"]
+    assert found["failing"] == 2
+    assert found["not_counted"] == {"of laws": 1, "of another shape or type": 1}
+    left = "F32; not counted: 1 of laws, 1 of another shape or type"
+    for said, of in ((causes, "all 2"), (causes[:1], "1 of 2"), ((), "the 2")):
+        run = replace(run, diagnoses=[Diagnosis(("F32",), ids, said)])
+        assert re.search(
+            rf"{of} failing cases (pass )?\({left}\)", text(summary([run]))
+        )
+    lone = (causes[0], replace(causes[1], cases=()))
+    run = replace(run, diagnoses=[Diagnosis(("F32",), ids, lone)])
+    assert f"explain 1 of 2 failing cases ({left})" in text(summary([run]))
 
 
 LEFT = {

@@ -66,7 +66,7 @@ def _subject(run: Run) -> dict[str, Any]:
         "laws": [asdict(holding) for holding in run.laws],
         "not_applicable": _reasons(run.verdicts),
         "results_not_judged": _results_not_judged(run.verdicts),
-        "diagnoses": [diagnosis_record(diagnosis) for diagnosis in run.diagnoses],
+        "diagnoses": [diagnosis_record(one, run.verdicts) for one in run.diagnoses],
         "minimal": _minimal(run.minimal, run.subject) if run.minimal else None,
         "clauses_failing": run.failing,
         "clauses_not_judged": run.unjudged,
@@ -151,11 +151,21 @@ def _results_not_judged(verdicts: Iterable[Verdict]) -> list[str]:
     return [name for name, judged in given.items() if not judged]
 
 
-def diagnosis_record(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A diagnosis as part of a document."""
+def diagnosis_record(
+    diagnosis: Diagnosis, verdicts: Iterable[Verdict] = ()
+) -> dict[str, Any]:
+    """A diagnosis as part of a document; `verdicts` are all of the subject's."""
+    others = (
+        "of laws" if verdict.case.law else "of another shape or type"
+        for verdict in verdicts
+        if verdict.status == "fail"
+        and verdict.case.dtype in diagnosis.dtypes
+        and verdict.case.id not in diagnosis.failing
+    )
     return {
         "dtypes": diagnosis.dtypes,
         "failing": len(diagnosis.failing),
+        "not_counted": dict(Counter(others)),
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "closest": _cause(diagnosis.closest) if diagnosis.closest else None,
     }

@@ -144,6 +144,8 @@ def real_model(report: Mapping[str, Any], subject: str) -> str:
 def diagnosis(found: Mapping[str, Any]) -> list[str]:
     """`The mask is ignored. With that, 36 of 36 failing cases pass (F32, BF16).`"""
     total, dtypes = found["failing"], ", ".join(found["dtypes"])
+    others = ", ".join(f"{n} {which}" for which, n in found["not_counted"].items())
+    dtypes += f"; not counted: {others}" if others else ""
     if not found["causes"]:
         cases = counted(total, "failing case")
         lines = [f"nothing known explains the {cases} ({dtypes})"]
@@ -153,7 +155,9 @@ def diagnosis(found: Mapping[str, Any]) -> list[str]:
         return lines
     if len(found["causes"]) > 1:
         several = f"{len(found['causes'])} mistakes together explain"
-        head = [f"{several} all {counted(total, 'failing case')} ({dtypes}):"]
+        done = sum(one["explains"] for one in found["causes"])
+        part = "all" if done == total else f"{done} of"
+        head = [f"{several} {part} {counted(total, 'failing case')} ({dtypes}):"]
         return head + [f"{_named(one)} {one['explains']}." for one in found["causes"]]
     one = found["causes"][0]
     passing = f"{one['explains']} of {counted(total, 'failing case')} pass"
