@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from attncheck import minilm
-from attncheck.case import Case
-from attncheck.suite import cases, operation_cases
+from attncheck.case import DTYPES, Case
+from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
+from attncheck.suggest import near
+from attncheck.suite import SETS, cases, operation_cases
 
 
 class NoCaseError(ValueError):
@@ -18,18 +20,50 @@ def every(set_name: str) -> list[Case]:
     return [*cases(set_name), *operation_cases(set_name), *real]
 
 
+def bare(id: str) -> str:
+    """A case's id without its dtype: `decode` of `decode/F32`."""
+    name, _, dtype = id.rpartition("/")
+    return name if dtype in DTYPES else id
+
+
+def matches(id: str, pattern: str) -> bool:
+    """Whether a case's id, or its bare one, matches a glob: `decode`, `causal*/F32`."""
+    return fnmatchcase(id, pattern) or fnmatchcase(bare(id), pattern)
+
+
 def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> list[Case]:
-    """The cases of a set in some dtypes, or in all, whose ids match a glob.
+    """The cases of a set in some dtypes, or in all, that match a glob.
 
     Raises:
-        NoCaseError: there is none.
+        NoCaseError: there is none; it says what may have been meant.
     """
-    chosen = [
-        case
-        for case in every(set_name)
-        if (not dtypes or case.dtype in dtypes) and fnmatchcase(case.id, pattern)
-    ]
+    chosen = [c for c in _of(set_name, dtypes) if matches(c.id, pattern)]
     if not chosen:
         where = f" in {', '.join(dtypes)}" if dtypes else ""
-        raise NoCaseError(f"no case of the set {set_name} matches {pattern!r}{where}")
+        raise NoCaseError(
+            f"no case of the set {set_name} matches {pattern!r}{where}"
+            f"{_meant(pattern, set_name, dtypes)}"
+        )
     return chosen
+
+
+def _of(set_name: str, dtypes: Sequence[str]) -> list[Case]:
+    return [c for c in every(set_name) if not dtypes or c.dtype in dtypes]
+
+
+def _meant(pattern: str, set_name: str, dtypes: Sequence[str]) -> str:
+    """What else a glob that no case matches may be."""
+    if pattern in {clause.name for clause in (*CLAUSES, *OPERATION_CLAUSES)}:
+        command = f"attncheck list --cases --clause {pattern}"
+        return f": it is a clause, of which `{command}` shows the cases"
+    for other in SETS:
+        if other != set_name and any(
+            matches(case.id, pattern) for case in _of(other, dtypes)
+        ):
+            return f": the set {other} has some"
+    if pattern.startswith("real") and (missing := minilm.available()):
+        return f": there are no real cases: {missing}"
+    ids = [case.id for case in _of(set_name, dtypes)]
+    names = ids if "/" in pattern else [bare(id) for id in ids]
+    hint = near(pattern.replace("*", ""), dict.fromkeys(names))
+    return hint or "; `attncheck list --cases` shows them"

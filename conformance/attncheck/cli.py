@@ -92,7 +92,10 @@ DtypeOption = Annotated[
     typer.Option(help="Only this dtype; again for more.", metavar="|".join(DTYPES)),
 ]
 CaseOption = Annotated[
-    str, typer.Option("--case", help="Only case ids that match, as in 'causal*'.")
+    str,
+    typer.Option(
+        "--case", help="Only cases that match: `decode`, `decode/F32` or `causal*`."
+    ),
 ]
 ProfileOption = Annotated[
     str | None,

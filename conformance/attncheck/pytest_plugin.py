@@ -18,7 +18,7 @@ OPTIONS = {
     "file.py:function; again for more",
     "set": "which cases: smoke or full",
     "dtype": "only this dtype: F64, F32, BF16 or F16; again for more",
-    "case": "only case ids that match, as in 'causal*'",
+    "case": "only cases that match, as decode, decode/F32 or causal*",
     "profile": "precision profile to judge by, not the declared one",
     "framework": "whose arrays the function takes, where its module does not say",
     "accepts": "keywords it takes, where no signature says, or it calls them "

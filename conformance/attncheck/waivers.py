@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.case import ALL_RESULTS, DTYPES
-from attncheck.choose import every
+from attncheck.choose import every, matches
 from attncheck.suggest import no_such
 from attncheck.suite import SETS
 from attncheck.verdict import Verdict, Waived
@@ -34,7 +34,7 @@ class Waiver:
     """One entry of the file: a case, of which subject, and why it may fail."""
 
     case: str
-    """A glob of case ids."""
+    """A glob of case ids, as for `attncheck.choose.matches`."""
     reason: str
     dtype: str | None = None
     result: str | None = None
@@ -47,7 +47,7 @@ class Waiver:
 
     def covers(self, id: str, dtype: str) -> bool:
         """Whether it is about a case."""
-        return fnmatchcase(id, self.case) and self.dtype in (None, dtype)
+        return matches(id, self.case) and self.dtype in (None, dtype)
 
     def is_of(self, names: Iterable[str]) -> bool:
         """Whether it is about a subject of one of these names."""

@@ -132,6 +132,12 @@ def test_only_the_cases_that_match_are_run(place):
     assert [case.id for case in read_cases(place / "out")] == wanted
 
 
+def test_a_case_without_a_dtype_means_all_of_its_dtypes(place):
+    attncheck("export", "out", "--case", "decode")
+    ids = {case.id for case in read_cases(place / "out")}
+    assert ids == {f"decode/{dtype}" for dtype in DTYPES}
+
+
 def test_results_are_kept_and_resumed_only_when_asked(place):
     run = ("run", RIGHT, *FEW, "--out", "out")
     attncheck(*run)
@@ -298,7 +304,19 @@ USAGE = {
     "profile": (["run", RIGHT, "--profile", "loose"], "loose"),
     "framework": (["run", RIGHT, "--framework", "tf"], "tf"),
     "timeout": (["run", RIGHT, "--timeout", "0"], "0"),
-    "case": (["run", RIGHT, "--case", "nonsense"], "matches 'nonsense'"),
+    "case": (["run", RIGHT, "--case", "zzz"], "'zzz'; `attncheck list --cases` shows"),
+    "near case": (["run", RIGHT, "--case", "softcp*"], "did you mean 'softcap'?"),
+    "near id": (["run", RIGHT, "--case", "decode/f32"], "did you mean 'decode/F32'?"),
+    "case of a dtype": (
+        ["run", RIGHT, "--case", "decode/F32", "--dtype", "F16"],
+        "no case of the set smoke matches 'decode/F32' in F16: did you mean",
+    ),
+    "clause as case": (
+        ["run", RIGHT, "--case", "head-order"],
+        "it is a clause, of which `attncheck list --cases --clause head-order` shows",
+    ),
+    "case of a set": (["run", RIGHT, "--case", "plain@seed1"], "the set full has some"),
+    "real case": (["run", RIGHT, "--case", "real*"], "no real cases: left out by"),
     "file": (["run", "none.py:f"], "there is no file 'none.py'"),
     "name": (["run", "mine.py:f"], "has no 'f'; it has half, refuses"),
     "module": (["run", "no.such:f"], "'no.such' cannot be imported"),

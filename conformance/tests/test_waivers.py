@@ -32,6 +32,7 @@ FAILS = verdict("fail", output="fail", dq="pass", dk="not judged")
 PASSES = verdict("pass", output="pass", dk="not judged")
 
 EXPECTED = {
+    "the case without its dtype": (FAILS, [waiver("plain")]),
     "the case": (FAILS, [waiver()]),
     "its dtype": (FAILS, [waiver(dtype="F32")]),
     "its subject": (FAILS, [waiver(subject="*my.py:*")]),
