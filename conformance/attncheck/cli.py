@@ -157,8 +157,15 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except MENDABLE as error:
-        errors.print(f"[red]attncheck:[/] {escape(str(error))}", soft_wrap=True)
+        errors.print(f"[red]attncheck:[/] {escape(_sentence(error))}", soft_wrap=True)
         raise typer.Exit(2) from error
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong; of an error of the system the file first, and no number."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{str(error.filename)!r}: {error.strerror}"
+    return str(error)
 
 
 def _note(sentence: str) -> None:

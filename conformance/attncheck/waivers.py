@@ -71,12 +71,15 @@ def read(path: Path) -> list[Waiver]:
     """The entries of a file.
 
     Raises:
-        WaiverError: what is not TOML, or no list of waivers, or has an unknown key, or
-            gives no reason.
-        OSError: there is no such file.
+        WaiverError: no file that can be read, or what is not TOML, or no list of
+            waivers, or has an unknown key, or gives no reason.
     """
     try:
         document = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise WaiverError(f"there is no file of waivers {str(path)!r}") from error
+    except OSError as error:
+        raise WaiverError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # of TOML, or of UTF-8
         raise WaiverError(f"{path}: {error}") from error
     if others := sorted(set(document) - {"waiver"}):

@@ -325,12 +325,19 @@ USAGE = {
     "report": (["run", RIGHT, *FEW, "--html", "no/r.html"], "no/r.html"),
     "json": (["run", RIGHT, *FEW, "--json", "no/r.json"], "no/r.json"),
     "out": (["run", RIGHT, *FEW, "--out", "mine.py"], "mine.py"),
-    "export": (["export", "mine.py"], "mine.py"),
+    "export": (["export", "mine.py"], "attncheck: 'mine.py/cases': Not a directory"),
     "near target": (["run", "attnref.nunpy"], "did you mean 'attnref.numpy'?"),
     "near profile": (["run", RIGHT, "--profile", "strcit"], "did you mean 'strict'?"),
     "near clause": (["list", "--clause", "scors"], "did you mean 'scores'?"),
     "clause": (["list", "--clause", "zzz"], "no clause 'zzz'; `attncheck list`"),
-    "waivers": (["run", RIGHT, "--waivers", "none.toml"], "none.toml"),
+    "waivers": (
+        ["run", RIGHT, "--waivers", "none.toml"],
+        "attncheck: there is no file of waivers 'none.toml'",
+    ),
+    "folder of waivers": (
+        ["run", RIGHT, "--waivers", "."],
+        "attncheck: . cannot be read: Is a directory",
+    ),
     "judge waivers": (["judge", ".", "--waivers", "mine.py"], "mine.py: "),
 }
 

@@ -309,7 +309,12 @@ WRONG = {
     "no subject": (None, (), "", "say what to judge: --attn-subject my.module:f*"),
     "profile": ("right", ("--attn-profile=strikt",), "", "*did you mean 'strict'?"),
     "case": ("right", ("--attn-case=zzz",), "", "*no case of the set smoke matches*"),
-    "waivers": ("right", ("--attn-waivers=none.toml",), "", "*none.toml*"),
+    "waivers": (
+        "right",
+        ("--attn-waivers=none.toml",),
+        "",
+        "*no file of waivers 'none.toml'",
+    ),
     "key": ("right", (), "profil = 'strict'", "*did you mean 'profile'?"),
 }
 
