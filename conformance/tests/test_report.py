@@ -436,6 +436,16 @@ def test_the_terminal_ends_with_what_it_comes_to(report):
     )
 
 
+def test_each_verdict_is_one_line_however_narrow_the_console():
+    name = "a/very/long/folder/of/a/kernel/" * 4 + "mine.py:attention"
+    file = io.StringIO()
+    run = replace(BAD, subject=SUBJECT | {"name": name})
+    print_text(summary([run]), Console(file=file, width=80, highlight=False))
+    counted = "1 pass, 3 fail, 1 crash, 1 not judged, 1 not applicable"
+    (*_, last) = file.getvalue().splitlines()
+    assert last == f"{name} does not conform: {counted}"
+
+
 def test_the_terminal_shows_a_table_of_subjects_and_of_pairs(report):
     shown = text(report)
     assert "good 1 of 1 1 of 1 not run 50.0 % 12.5 %" in shown

@@ -60,7 +60,7 @@ def print_text(report: Mapping[str, Any], console: Console) -> None:
             soft_wrap=True,
         )
     for subject in report["subjects"]:
-        console.print(_last_line(subject))
+        console.print(_last_line(subject), soft_wrap=True)
 
 
 def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
