@@ -14,12 +14,10 @@ from attncheck.budget import budget, is_void, split
 from attncheck.budget.profile import Profile
 from attncheck.case import DTYPES, Case, check_inputs
 from attncheck.definition import expected
-from attncheck.explain import Evidence, explain
+from attncheck.explain import Evidence
 from attncheck.frameworks import as_numpy
-from attncheck.report.summary import diagnosis_record
-from attncheck.report.words import diagnosis
+from attncheck.mistakes import named
 from attncheck.testing import as_line, as_mask, as_profile
-from attncheck.variants import CANDIDATES
 from attncheck.verdict import Verdict, compare
 from attnref.spec.checks import check_multi_head
 
@@ -35,10 +33,6 @@ class _Params(NamedTuple):
     b_k: Any = None
     b_v: Any = None
     b_o: Any = None
-
-
-FORMULAS = [variant for variant in CANDIDATES if not variant.rounds]
-"""What may explain one output: of too coarse a precision, it shows only the size."""
 
 
 def assert_multi_head_attention(
@@ -76,7 +70,9 @@ def assert_multi_head_attention(
     found = judged(got, params, x, context, **options, profile=profile)
     if found.verdict.status == "fail":
         said = as_line(found.verdict.findings[0])
-        lines = ["multi-head attention differs:", said, *_named(found)]
+        lines = ["multi-head attention differs:", said]
+        if found.verdict.findings[0].worst is not None:  # of the right shape and type
+            lines += named([found])
         raise AssertionError("\n  ".join(lines))
 
 
@@ -129,11 +125,3 @@ def _case(arrays: Mapping[str, np.ndarray], mask: Any) -> Case:
     case = Case("layer", (), "", dtype, inputs, wants=("output",))
     check_inputs(case)
     return case
-
-
-def _named(evidence: Evidence) -> list[str]:
-    """The mistakes that explain it, or that none does."""
-    if evidence.verdict.findings[0].worst is None:  # it has another shape or type
-        return []
-    found = explain([evidence], FORMULAS)
-    return [line for one in found for line in diagnosis(diagnosis_record(one))]

@@ -5,8 +5,9 @@ What must come is computed in blocks of queries, so that long inputs fit in memo
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,24 @@ from attncheck.budget import (
     output_dtype,
     parts,
 )
-from attncheck.case import DTYPES, GRADIENTS, Case
-from attncheck.definition import expected
+from attncheck.case import DTYPES, FORWARD, GRADIENTS, Case
+from attncheck.definition import Expected, expected
+from attncheck.explain import Evidence
 from attncheck.frameworks import as_numpy
+from attncheck.mistakes import named
 from attncheck.report.summary import finding_record
 from attncheck.report.words import element, shares
 from attncheck.suggest import no_such
-from attncheck.verdict import Finding, compare
+from attncheck.verdict import Finding, Verdict, compare
 from attnref.spec import Mask, patterns
 from attnref.spec.checks import check_attention, check_gradients, check_mask
 
 BLOCK = 2**20
 """Scores in a block of queries; some tens of float64 arrays of this size are held."""
+
+SEARCHED = 2**15
+"""Scores of which every known mistake is tried: that takes a second or two.  Of a
+larger call it is a part, and what explains that is tried on the whole."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -73,6 +80,7 @@ def assert_attention(
 
     The message names each result, its worst element, the error in ulps and the share of
     the budget that it uses; of one that differs, also what the budget there is made of.
+    It ends with the mistake that gives just these results, if a known one does.
 
     Raises:
         TypeError, ValueError: arguments that are no call of attention, or of which
@@ -90,13 +98,10 @@ def assert_attention(
     arrays = {name: as_numpy(x) for name, x in results.items() if x is not None}
     call.check(arrays)
     wants, bounds = call.allowed(judged=tuple(arrays))
-    case = call.case(call.rows[:1])
-    findings = [
-        compare(case, name, call.chosen(name, array), wants[name], bounds[name])
-        for name, array in arrays.items()
-    ]
+    findings = call.findings(arrays, wants, bounds, call.rows)
     if any(finding.status == "fail" for finding in findings):
         lines = [as_line(call.explained(finding)) for finding in findings]
+        lines += call.mistakes(arrays, findings)
         raise AssertionError("\n  ".join(["attention differs:", *lines]))
 
 
@@ -193,12 +198,55 @@ class _Call:
             name == "dbias" and bias is not None and bias.shape[2] == 1
         )
 
-    def chosen(self, name: str, result: np.ndarray) -> np.ndarray:
+    def findings(
+        self, results: Arrays, wants: Arrays, bounds: Arrays, rows: np.ndarray
+    ) -> list[Finding]:
+        """What is found about each result of some queries."""
+        case = self.case(rows[:1])
+        return [
+            compare(case, n, self._chosen(n, x, rows), wants[n], bounds[n])
+            for n, x in results.items()
+        ]
+
+    def _chosen(self, name: str, result: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The part of a result that is judged; one of a wrong shape, whole."""
         has_rows = result.ndim > 2 and result.shape[2] == self.sizes["i"]
-        return (
-            result[:, :, self.rows] if has_rows and not self.is_summed(name) else result
-        )
+        return result[:, :, rows] if has_rows and not self.is_summed(name) else result
+
+    def mistakes(self, results: Arrays, findings: Sequence[Finding]) -> list[str]:
+        """The known mistakes that explain what was found, in the lines of a message."""
+        worst = {f.name: f.worst for f in findings if f.status == "fail"}
+        if None in worst.values():  # one has another shape or type
+            return []
+        if forward := [n for n in FORWARD if worst.get(n)]:  # gradients tell no more
+            results = {n: x for n, x in results.items() if n in FORWARD}
+            worst = {n: worst[n] for n in forward}
+        row, count = self._scores(self.rows[:1]), len(self.rows)
+        if row * count <= SEARCHED:
+            return named([self._evidence(results, self.rows)])
+        places = [x.index["i"] for n, x in worst.items() if x and not self.is_summed(n)]
+        if not places or row > SEARCHED or len(self._blocks) > 1:
+            return ["no mistake is looked for in so large a call: judge a smaller one"]
+        size = SEARCHED // row
+        first = min(places[0], count - size)
+        part = self._evidence(results, self.rows[first : first + size])
+        return named([part, self._evidence(results, self.rows)])
+
+    def _evidence(self, results: Arrays, rows: np.ndarray) -> Evidence:
+        """What came of some queries, with what must come."""
+        case, want, bounds = self._derived(rows)
+        is_part = len(rows) < len(self.rows)
+        inputs = dict(case.inputs)
+        if not set(results) & set(GRADIENTS):  # they take most of the time
+            inputs = {n: x for n, x in inputs.items() if n not in ("d_out", "d_lse")}
+        case = replace(case, id="part" if is_part else "whole", inputs=inputs)
+        some = {n: x for n, x in results.items() if not (is_part and self.is_summed(n))}
+        wants = {name: getattr(want, name) for name in some}
+        found = tuple(self.findings(some, wants, bounds, rows))
+        failing = any(finding.status == "fail" for finding in found)
+        verdict = Verdict(case, "fail" if failing else "pass", findings=found)
+        got = {name: self._chosen(name, x, rows) for name, x in some.items()}
+        return Evidence(verdict, got, want, bounds)
 
     def case(self, rows: np.ndarray) -> Case:
         """The call of some queries alone."""
@@ -218,7 +266,7 @@ class _Call:
         Raises:
             ValueError: nothing can be said of the results that are `judged`.
         """
-        blocks = [self._block(self.case(rows), judged) for rows in self._blocks()]
+        blocks = [self._block(rows, judged) for rows in self._blocks]
         wants, bounds = ([block[side] for block in blocks] for side in (0, 1))
         return self._joined(wants), self._joined(bounds)
 
@@ -240,27 +288,43 @@ class _Call:
     def _parts(self, name: str, index: Mapping[str, int]) -> dict[str, float]:
         """The parts of the bound of one element, of all blocks that add to it."""
         start, total = 0, Counter[str]()
-        for rows in self._blocks():
+        for rows in self._blocks:
             place = dict(index)
             if not self.is_summed(name):
                 place["i"] -= start
             if 0 <= place.get("i", 0) < len(rows):
-                case, at = self.case(rows), tuple(place.values())
-                queries = self.sizes["i"]
-                total.update(
-                    parts(case, expected(case), self.profile, name, at, queries=queries)
-                )
+                case, want, _ = self._derived(rows)
+                at, queries = tuple(place.values()), self.sizes["i"]
+                total.update(parts(case, want, self.profile, name, at, queries=queries))
             start += len(rows)
         return dict(total)
 
-    def _blocks(self) -> Iterator[np.ndarray]:
-        """The queries of each block."""
-        scores = self.sizes["b"] * self.sizes["n"] * self.sizes["j"] * len(self.rows)
-        yield from np.array_split(self.rows, max(1, -(-scores // BLOCK)))
+    def _scores(self, rows: np.ndarray) -> int:
+        """How many scores these queries have."""
+        return self.sizes["b"] * self.sizes["n"] * self.sizes["j"] * len(rows)
 
-    def _block(self, case: Case, judged: Sequence[str]) -> tuple[Arrays, Arrays]:
+    @cached_property
+    def _blocks(self) -> list[np.ndarray]:
+        """The queries of each block."""
+        return np.array_split(self.rows, max(1, -(-self._scores(self.rows) // BLOCK)))
+
+    def _derived(self, rows: np.ndarray) -> tuple[Case, Expected, Arrays]:
+        """The call of some queries, what must come, and how far off it may be; of all
+        in one block it is derived once.
+        """
+        return self._whole if len(rows) == len(self.rows) else self._derive(rows)
+
+    @cached_property
+    def _whole(self) -> tuple[Case, Expected, Arrays]:
+        return self._derive(self.rows)
+
+    def _derive(self, rows: np.ndarray) -> tuple[Case, Expected, Arrays]:
+        case = self.case(rows)
         want = expected(case)
-        bound = budget(case, want, self.profile, queries=self.sizes["i"])
+        return case, want, budget(case, want, self.profile, queries=self.sizes["i"])
+
+    def _block(self, rows: np.ndarray, judged: Sequence[str]) -> tuple[Arrays, Arrays]:
+        case, want, bound = self._derived(rows)
         said = {name: bound[name] for name in {"output", *judged} if name in bound}
         if judged and (reason := is_void(case, want, said)):
             raise ValueError(f"this call cannot be judged: {reason}")

@@ -1,6 +1,7 @@
 """`assert_attention` and `tolerance`, on arrays of NumPy."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +133,13 @@ def test_what_is_right_passes_by_the_strictest_profile(call, dtype):
     judge(attention(arrays, **options), arrays, **options, profile="strict")
 
 
+@pytest.fixture
+def unsearched(monkeypatch):
+    """No mistake is looked for, which takes a while for each failure."""
+    monkeypatch.setattr(testing, "SEARCHED", 0)
+
+
+@pytest.mark.usefixtures("unsearched")
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_wrong_element_of_any_result_is_named(call, dtype):
@@ -167,7 +175,9 @@ def test_the_message_is_the_verdict():
     assert re.fullmatch(r"    the budget there: (.+ \d+ %, )+.+ \d+ %", split)
     assert "output rounding" in split
     assert "weights" in split
-    assert [line.split(":")[0] for line in others] == ["  pass"] * 4
+    *passing, last = others
+    assert [line.split(":")[0] for line in passing] == ["  pass"] * 4
+    assert last == "  nothing known explains it"
 
 
 def test_the_split_is_that_of_the_worst_element():
@@ -416,3 +426,69 @@ def test_a_forgotten_return_is_not_right():
     q, k, v = np.ones((3, 1, 1, 2, 4), np.float32)
     with pytest.raises(TypeError, match="no output to judge"):
         assert_attention(None, q, k, v)
+
+
+TILED = "n mod h instead of n // g. [heads-tiled, onnx/onnx#7274]"
+
+
+def tiled(arrays):
+    """Heads that are shared in the other order."""
+    g = arrays["q"].shape[1] // arrays["k"].shape[1]
+    return attention(
+        arrays | {name: np.tile(arrays[name], (1, g, 1, 1)) for name in "kv"}
+    )
+
+
+@pytest.mark.parametrize("mask", [None, causal(2)])
+@pytest.mark.parametrize("searched", [testing.SEARCHED, 2 * 4 * 12 * 5])
+def test_a_known_mistake_is_named_also_where_only_a_part_is_searched(
+    monkeypatch, mask, searched
+):
+    monkeypatch.setattr(testing, "SEARCHED", searched)
+    arrays = arrays_of()
+    given = (
+        arrays if mask is None else arrays | {"mask": mask(*np.ogrid[:1, :1, :30, :12])}
+    )
+    results = {"output": tiled(given)["output"], "lse": tiled(given)["lse"]}
+    said = message(results, arrays, mask=mask)
+    assert (
+        f"a known mistake gives just this: Query head n reads key/value head {TILED}"
+        in said
+    )
+
+
+def test_what_is_true_of_a_part_alone_is_no_mistake_of_the_whole(monkeypatch):
+    """The first queries share heads in the other order, and the others do not."""
+    arrays = arrays_of()
+    right, wrong = attention(arrays)["output"], tiled(arrays)["output"]
+    some = np.arange(30)[:, None] < 10
+    monkeypatch.setattr(testing, "SEARCHED", 2 * 4 * 12 * 5)
+    said = message({"output": np.where(some, wrong, right)}, arrays)
+    assert "known" not in said
+    assert "heads-tiled" in message({"output": wrong}, arrays)
+
+
+def test_what_no_known_mistake_gives_is_said_to_be_unknown():
+    arrays = arrays_of()
+    output = attention(arrays)["output"]
+    said = message({"output": output + np.sin(np.arange(6, dtype=np.float32))}, arrays)
+    assert said.endswith("nothing known explains it")
+    assert "known" not in message({"output": output[:, :1]}, arrays)
+
+
+def test_the_page_says_how_large_a_call_may_be():
+    page = (Path(__file__).parents[2] / "docs" / "judge.md").read_text("utf-8")
+    assert f"at most {testing.SEARCHED:,} scores" in page
+    assert f"a call of up to {testing.BLOCK:,}," in page
+
+
+def test_of_calls_that_are_too_large_to_search_it_is_said(monkeypatch):
+    arrays = arrays_of()
+    results = attention(arrays)
+    large = "no mistake is looked for in so large a call"
+    monkeypatch.setattr(testing, "SEARCHED", 2 * 4 * 12 - 1)  # less than a row
+    assert large in message({"output": tiled(arrays)["output"]}, arrays)
+    monkeypatch.setattr(testing, "SEARCHED", 2 * 4 * 12)
+    assert large in message(results | {"dk": results["dk"] + 1}, arrays)
+    monkeypatch.setattr(testing, "BLOCK", 1000)
+    assert large in message({"output": tiled(arrays)["output"]}, arrays)

@@ -167,6 +167,21 @@ def diagnosis(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def mistakes(found: Mapping[str, Any]) -> list[str]:
+    """Of a single call: `a known mistake gives just this: The mask is ignored. […]`."""
+    causes = found["causes"]
+    if not causes:
+        return ["nothing known explains it"]
+    if len(causes) > 1:
+        head = f"{len(causes)} known mistakes together give just this:"
+        return [head, *(f"  {_named(one)}" for one in causes)]
+    lines = [f"a known mistake gives just this: {_named(causes[0])}"]
+    return lines + [
+        f"or, this call does not tell them apart: {_named(one)}"
+        for one in causes[0]["alike"]
+    ]
+
+
 def _named(variant: Mapping[str, Any]) -> str:
     """The sentence, and where to read on."""
     places = filter(None, (variant["name"], variant["reference"]))

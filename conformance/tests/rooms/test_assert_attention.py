@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from attncheck import assert_attention, tolerance
+from attncheck import assert_attention, testing, tolerance
 from attncheck.case import DTYPES, GRADIENTS
 from attncheck.definition import expected
 from attnref.spec import causal, padding
@@ -56,6 +56,13 @@ def test_a_rooms_results_pass_by_the_strictest_profile(room, call, dtype):
         judge(room, case, run(room, case), profile="strict")
 
 
+@pytest.fixture
+def unsearched(monkeypatch):
+    """No mistake is looked for, which takes a while for each failure."""
+    monkeypatch.setattr(testing, "SEARCHED", 0)
+
+
+@pytest.mark.usefixtures("unsearched")
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_wrong_element_of_any_result_is_named(room, call, dtype):
