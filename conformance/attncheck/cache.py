@@ -10,10 +10,11 @@ cache off.
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +98,20 @@ class Cache:
         arrays["dependent"] = np.frombuffer(why, np.uint8)
         self._write(f"{sha256}-{profile}", arrays)
 
-    def prune(self) -> None:
-        """Removes what was read longest ago, all code's files counted, over LIMIT."""
+    def prune(self, progress: Callable[[int], None] = lambda files: None) -> None:
+        """Removes what was read longest ago, all code's files counted, over LIMIT.
+
+        Args:
+            progress: called with the number of files looked at or removed, often.
+        """
         if self._folder is None or not self._folder.exists():
             return
-        stats = []
+        stats, done = [], count(1)
         for file in filter(_is_ours, self._folder.parent.glob("*/*")):
             with suppress(FileNotFoundError):  # another run may prune as well
-                stats.append((file.stat().st_atime, file.stat().st_size, file))
+                found = file.stat()
+                stats.append((found.st_atime, found.st_size, file))
+            progress(next(done))
         stats.sort()
         excess = sum(size for _, size, _ in stats) - LIMIT
         for _, size, file in stats:
@@ -112,6 +119,7 @@ class Cache:
                 return
             file.unlink(missing_ok=True)
             excess -= size
+            progress(next(done))
 
     def _read(self, name: str) -> dict[str, np.ndarray] | None:
         path = self._path(name)

@@ -4,6 +4,7 @@ import json
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -133,6 +134,10 @@ JsonOption = Annotated[
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", help="Also write an HTML report here.")
 ]
+
+
+PATIENCE = 2.0
+"""Seconds of silence after a verdict."""
 
 
 class UsageError(Exception):
@@ -300,7 +305,7 @@ def run(
         targets_of = asked if shrinks else None
         report = _report(judging, folders, asked.profile, waived, targets_of)
         _hint(report, asked, chosen)
-    _finish(report, output, json_file, html_file)
+    _finish(report, judging.cache, output, json_file, html_file)
 
 
 @app.command(
@@ -321,9 +326,10 @@ def judge(
         _check_places(json_file, html_file)
         asked = settings(Path.cwd(), profile=profile, waivers=waivers)
         waived = _waivers(asked)
+        judging = Judge(Cache.of_user())
         found = [Folder.read(folder) for folder in folders]
-        report = _report(Judge(Cache.of_user()), found, asked.profile, waived)
-    _finish(report, output, json_file, html_file)
+        report = _report(judging, found, asked.profile, waived)
+    _finish(report, judging.cache, output, json_file, html_file)
 
 
 @app.command(epilog="Example: `attncheck export cases --dtype F32`")
@@ -452,11 +458,12 @@ def board(
         if resume and out is None:
             raise UsageError("--resume goes on in a folder: say which, with --out")
         _check_places(json_file, html_file)
+        cache = Cache.of_user()
         old = None if against is None else boards.read(against)
         if files:
             found = boards.merged([boards.read(file) for file in files])
         else:
-            found = _measured(only, set_name, timeout, place, resume)
+            found = _measured(only, set_name, timeout, place, resume, cache)
         changed = None if old is None else boards.changes(old, found)
     text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     if json_file is not None:
@@ -467,17 +474,24 @@ def board(
         sys.stdout.write(text + "\n")
     else:
         print_board(found, Console(highlight=False), changed)
+    if not files:
+        _tidy(cache)
 
 
 def _measured(
-    only: str, set_name: str | None, timeout: float, place: Path, resume: bool
+    only: str,
+    set_name: str | None,
+    timeout: float,
+    place: Path,
+    resume: bool,
+    cache: Cache,
 ) -> dict[str, Any]:
     """The board of the implementations that match, of those installed here."""
     names = [name for name in boards.installed() if fnmatchcase(name, only)]
     if not names:
         hint = "; `attncheck list` shows what there is" if only != "*" else ""
         raise UsageError(f"no implementation that matches {only!r} is installed{hint}")
-    judging, rows = Judge(Cache.of_user()), []
+    judging, rows = Judge(cache), []
     with _progress() as progress:
         whole = progress.add_task("implementations", total=len(names))
         for name in names:
@@ -502,7 +516,6 @@ def _measured(
             progress.advance(whole)
             if not errors.is_terminal:
                 _say_row(rows[-1])
-    judging.cache.prune()
     return boards.board(rows, set(boards.BOARD) - set(boards.installed()))
 
 
@@ -737,7 +750,6 @@ def _report(
             runs.append(run)
             rest.append(folder.without(run.waived))
     pairs = agreements(judging, rest)
-    judging.cache.prune()
     model = check_model(folders)
     return summary(runs, pairs, model, model_missing=minilm.available())
 
@@ -760,6 +772,7 @@ def _shrunk(run: Run, target: str, judging: Judge, asked: Settings) -> Run:
 
 def _finish(
     report: dict[str, Any],
+    cache: Cache,
     output: Format,
     json_file: Path | None,
     html_file: Path | None,
@@ -775,4 +788,26 @@ def _finish(
         sys.stdout.write(text + "\n")
     else:
         print_text(report, Console(highlight=False))
+    _tidy(cache)
     raise typer.Exit(0 if report["conforms"] else 1)
+
+
+def _tidy(cache: Cache) -> None:
+    """Removes what is too much in the cache: last, because a slow disk takes minutes.
+
+    It says so where it takes long, and may be interrupted.
+    """
+    sys.stdout.flush()
+    begun, shown = time.monotonic(), False
+    with _progress() as bar, suppress(KeyboardInterrupt):
+        task = bar.add_task("tidying the cache", total=None, visible=False)
+
+        def show(files: int) -> None:
+            nonlocal shown
+            if not shown and time.monotonic() - begun > PATIENCE:
+                shown = True
+                _note("done, but for tidying the cache, which may be interrupted")
+                bar.update(task, visible=True)
+            bar.update(task, description=f"tidying the cache: {files} files")
+
+        cache.prune(show)

@@ -102,7 +102,9 @@ def test_over_the_limit_what_was_read_longest_ago_goes(tmp_path, monkeypatch):
         os.utime(folder / f"{case.sha256}.safetensors", (age, age))
     sizes = [file.stat().st_size for file in folder.iterdir()]
     monkeypatch.setattr(cache_module, "LIMIT", sum(sizes) - 1)
-    kept.prune()
+    steps: list[int] = []
+    kept.prune(steps.append)
+    assert steps == [1, 2, 3]  # two looked at, one removed
     assert not (folder / f"{RANDOM.sha256}.safetensors").exists()
     assert (folder / f"{STRUCTURED.sha256}.safetensors").exists()
 

@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import attnref
-from attncheck import minilm
+from attncheck import cli, minilm
 from attncheck.__main__ import NEEDS
+from attncheck.cache import Cache
 from attncheck.case import DTYPES
 from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.cli import app
@@ -161,6 +162,25 @@ def test_subjects_are_compared_in_pairs():
     assert (pair["a"], pair["b"]) == (RIGHT, "mine.py:zeros")
     assert pair["cases"] == NUMBER
     assert float(pair["worst"]) > 1
+
+
+def test_the_cache_is_tidied_when_the_verdict_is_printed(monkeypatch):
+    def prune(cache, progress):
+        print("pruned")
+        for files in range(3):
+            progress(files)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cache, "prune", prune)
+    for target, status in ((RIGHT, 0), ("mine.py:zeros", 1)):
+        for patience, notes in ((1e9, 0), (-1, 1)):
+            monkeypatch.setattr(cli, "PATIENCE", patience)
+            ended = attncheck("run", target, "--case", "plain/F32")
+            assert ended.exit_code == status
+            (*_, verdict, last) = ended.stdout.splitlines()
+            assert "conform" in verdict
+            assert last == "pruned"
+            assert ended.stderr.count("done, but for tidying the cache") == notes
 
 
 WAIVER = "[[waiver]]\ncase = 'softcap*'\nreason = 'no softcap yet'\n"
