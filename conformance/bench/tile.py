@@ -3,8 +3,8 @@
     python conformance/bench/tile.py [numpy torch jax]
 
 A tile is what `attention_blocked` works on: 512 queries and 512 keys of width 64, here
-of one head and in one thread.  Of many runs the fastest counts, in seconds of the
-processor.  XLA makes one pass of what lies between the maximum and the products.
+of one head and in one thread.  Of many runs the fastest counts: whatever else the
+machine does can only add to it.  XLA makes one pass of what lies between the maximum and the products.
 """
 
 import os
@@ -107,12 +107,12 @@ ROOMS = {"numpy": in_numpy, "torch": in_torch, "jax": in_jax}
 
 
 def least(call):
-    """Seconds of the processor, of the fastest run."""
+    """Seconds of the fastest run."""
     found = []
     for _ in range(RUNS):
-        started = time.process_time()
+        started = time.perf_counter()
         call()
-        found.append(time.process_time() - started)
+        found.append(time.perf_counter() - started)
     return min(found)
 
 
