@@ -14,10 +14,11 @@ class NoCaseError(ValueError):
     """No case is what was asked for."""
 
 
-def every(set_name: str) -> list[Case]:
+def every(set_name: str, dtypes: Sequence[str] = tuple(DTYPES)) -> list[Case]:
     """All cases of a set, and the real ones where the model is installed."""
-    real = [] if minilm.available() else minilm.cases()
-    return [*cases(set_name), *operation_cases(set_name), *real]
+    no_real = minilm.DTYPE not in dtypes or minilm.available()
+    real = [] if no_real else minilm.cases()
+    return [*cases(set_name, dtypes), *operation_cases(set_name, dtypes), *real]
 
 
 def bare(id: str) -> str:
@@ -48,7 +49,7 @@ def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> lis
 
 
 def _of(set_name: str, dtypes: Sequence[str]) -> list[Case]:
-    return [c for c in every(set_name) if not dtypes or c.dtype in dtypes]
+    return every(set_name, [x for x in DTYPES if not dtypes or x in dtypes])
 
 
 def _meant(pattern: str, set_name: str, dtypes: Sequence[str]) -> str:

@@ -168,6 +168,10 @@ def exact() -> Exact:
     return Exact(calls, embedding)
 
 
+DTYPE = "F32"
+"""Of all cases: the model's own."""
+
+
 def cases() -> list[Case]:
     """The attention of every layer, gradients included, and the whole first layer."""
     calls = exact().calls
@@ -187,7 +191,7 @@ def _attention_case(
         clauses=("padding", "softmax", "attend"),
         why="An exponent may be right for random scores and wrong for a trained "
         "model's, which are larger.",
-        dtype="F32",
+        dtype=DTYPE,
         inputs=_packed({**heads, "mask": mask, "d_out": d_out}),
         wants=(*FORWARD, "dq", "dk", "dv"),
     )
@@ -200,7 +204,7 @@ def _multi_head_case(
         id="real/multi-head/layer-0",
         clauses=("padding", "project", "self-attention", "merge"),
         why="Trained weights and biases show a head order that random ones may hide.",
-        dtype="F32",
+        dtype=DTYPE,
         inputs=_packed({"x": x, **params, "mask": mask}),
         wants=("output",),
     )
