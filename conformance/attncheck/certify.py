@@ -7,7 +7,7 @@ rounding, under the strictest profile; where that bound is 0, only the truth is.
 of float64 cases are rounded to float64 themselves, so they may be half a unit in the
 last place off beside.
 
-    python -m attncheck.certify [--set smoke|full] [--out FILE]
+    python -m attncheck.certify [--set smoke|full] [--case 'causal*'] [--out FILE]
 
 writes the evidence.  It needs python-flint; nothing else does.
 """
@@ -29,6 +29,7 @@ import numpy as np
 from attncheck import formulas
 from attncheck.budget import PROFILES, budget, half_ulp
 from attncheck.case import Case
+from attncheck.choose import matches
 from attncheck.definition import expected
 from attncheck.suite import SETS, cases, operation_cases
 
@@ -148,9 +149,10 @@ def _distance(ball: Any, value: float) -> float:
     return 0.0 if same else np.inf
 
 
-def chosen(set_name: str) -> list[Case]:
-    """The cases of a set, of attention and of all other operations."""
-    return [*cases(set_name), *operation_cases(set_name)]
+def chosen(set_name: str, pattern: str = "*") -> list[Case]:
+    """The cases of a set whose ids match, of attention and of all other operations."""
+    every = [*cases(set_name), *operation_cases(set_name)]
+    return [case for case in every if matches(case.id, pattern)]
 
 
 def digest(cases: Sequence[Case]) -> str:
@@ -208,9 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Certifies a set of cases and writes the evidence, if everything is proven."""
     parser = argparse.ArgumentParser(prog="attncheck.certify", description=main.__doc__)
     parser.add_argument("--set", choices=SETS, default="smoke")
+    parser.add_argument("--case", default="*", help="only ids that match, as of run")
     parser.add_argument("--out", type=Path, help="a file; standard output by default")
     options = parser.parse_args(arguments)
-    proofs = {case: certify(case) for case in chosen(options.set)}
+    proofs = {case: certify(case) for case in chosen(options.set, options.case)}
+    if not proofs:
+        parser.error(f"no case matches {options.case!r}")
     failures = [
         f"{case.id} {name}: not proven, {proof.share:.2g} of its bound"
         for case, found in proofs.items()

@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--part", choices=("points", "memory"))
     parser.add_argument("--longest", type=int, default=LENGTHS[-1])
+    parser.add_argument("--only", default="*", help="contenders, such as 'numpy*'")
     given = parser.parse_args()
     given.out.parent.mkdir(parents=True, exist_ok=True)
     found = {"machine": machine(), "points": [], "memory": []}
@@ -79,11 +81,14 @@ def main():
         found["points"] = []
         for setup in (*TABLE, *CURVES):
             if setup.length <= given.longest:
-                found["points"].append(measure(setup, given.rounds))
+                found["points"].append(measure(setup, given.rounds, given.only))
                 write(found, given.out)
     if given.part != "points":
-        memories = [x for x in MEMORY if x[1] <= given.longest]
-        found["memory"] = [memory(*point) for point in memories]
+        found["memory"] = [
+            memory(room, length)
+            for room, length in MEMORY
+            if length <= given.longest and fnmatch(room, given.only)
+        ]
         write(found, given.out)
     print(given.out)
 
@@ -93,11 +98,12 @@ def write(found, path):
     path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
-def measure(setup, rounds):
-    """Seconds of every contender in every round, and of the products at full rate."""
+def measure(setup, rounds, only):
+    """Seconds of contenders in every round, and of the products at full rate."""
     calls = {}
     for name, make in CONTENDERS.items():
-        if applies(name, setup) and (call := make(setup)):
+        chosen = fnmatch(name, only) and applies(name, setup)
+        if chosen and (call := make(setup)):
             call()  # loads, compiles
             calls[name] = call
     seconds = {name: [] for name in (*calls, "matmul limit")}

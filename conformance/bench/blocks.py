@@ -1,14 +1,14 @@
 """How long blocked attention takes with blocks of other sizes, in every room.
 
-    python conformance/bench/blocks.py
+    python conformance/bench/blocks.py [--room numpy] [--length 2048] [--rounds 5]
 
 Prints a Markdown table for each room: milliseconds forward, forward and backward, and
-forward with a causal mask, of 8 heads of 2048 positions in float32.  All sizes are
+forward with a causal mask, of 8 heads of so many positions in float32.  All sizes are
 called in turn, round after round; medians count.
 """
 
+import argparse
 import statistics
-import sys
 from functools import partial
 
 from attention import seconds_of
@@ -16,14 +16,18 @@ from contenders import Setup, room_in_jax, room_in_numpy, room_in_torch
 
 ROOMS = {"numpy": room_in_numpy, "torch": room_in_torch, "jax": room_in_jax}
 SIZES = [(q, k) for q in (128, 256, 512) for k in (256, 512, 1024)]
-ROUNDS = 5
 
 
 def main():
     """Measures room by room, and prints."""
-    base = Setup(8, 2048)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--room", action="append", choices=ROOMS)
+    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    base = Setup(8, given.length)
     setups = [base, base._replace(backward=True), base._replace(causal=True)]
-    for room in sys.argv[1:] or ROOMS:
+    for room in given.room or ROOMS:
         make = partial(ROOMS[room], "attention_blocked")
         calls = {
             (size, setup): make(setup, block_q=size[0], block_k=size[1])
@@ -33,7 +37,8 @@ def main():
         for call in calls.values():
             call()  # loads, compiles
         rounds = [
-            {at: seconds_of(call) for at, call in calls.items()} for _ in range(ROUNDS)
+            {at: seconds_of(call) for at, call in calls.items()}
+            for _ in range(given.rounds)
         ]
         print(f"| {room}: queries × keys | forward | forward + backward | causal |")
         print("|---|---|---|---|")

@@ -1,6 +1,6 @@
 """What a call through `attnref.torch.sdpa` costs beside the one that it makes.
 
-    python conformance/bench/dispatch.py [--backend flash] [--rounds 200]
+    python conformance/bench/dispatch.py [--backend flash] [--length 64] [--rounds 200]
 
 The parts are timed in turns in one process, in time of its processor, and each figure
 is the least of its rounds: whatever else the machine does can only add to it.  `by
@@ -34,13 +34,14 @@ def main() -> None:
     """Measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--backend", default="flash", choices=tuple(KERNELS))
+    parser.add_argument("--length", type=int, action="append", help="again for more")
     parser.add_argument("--rounds", type=int, default=200)
     given = parser.parse_args()
     torch.set_num_threads(1)
     names = ("length", "PyTorch", "validation", "sdpa_kernel", "by hand", "sdpa")
     table = Table(*names, "rest", "more than PyTorch", box=None)
-    for length in LENGTHS:
-        rounds = given.rounds if length < 1024 else max(5, given.rounds // 10)
+    for length in given.length or LENGTHS:
+        rounds = given.rounds if length < 1024 else -(-given.rounds // 10)
         table.add_row(str(length), *row(parts(length, given.backend), rounds))
     print(
         f"{given.backend}, torch {torch.__version__}; microseconds, least of the rounds"

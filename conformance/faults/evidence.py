@@ -14,7 +14,15 @@ import numpy as np
 import torch
 from correct import PROFILE, implementations
 from cover import smallest
-from measure import BEYOND, NOTHING, WITHIN, Measured, Shown, Together
+from measure import (
+    BEYOND,
+    NOTHING,
+    WITHIN,
+    Measured,
+    Shown,
+    Together,
+    operation,
+)
 from rules import ELEMENTS, RULES, Rule
 
 from attncheck.case import Case
@@ -70,6 +78,17 @@ class Found:
         """The storage types that were asked for, in order."""
         return list(dict.fromkeys(case.dtype for case in self.sets[SMOKE]))
 
+    @property
+    def faults(self) -> dict[str, str]:
+        """The faults of the operations that were asked for → their kinds."""
+        ops = {operation(case) for case in self.sets[SMOKE]}
+        return {
+            variant.name: kind
+            for kind, variants in KINDS.items()
+            for variant in variants
+            if variant.model.op in ops
+        }
+
     def add(self, where: str, result: Measured) -> None:
         """Adds what one case shows."""
         self.measured[where].append(result)
@@ -114,14 +133,13 @@ def document(found: Found) -> dict[str, Any]:
     """Everything that is measured, in types of JSON."""
     dtypes = found.dtypes
     faults = {
-        variant.name: {
-            "module": variant.model.__module__.rpartition(".")[2],
+        name: {
+            "module": BY_NAME[name].model.__module__.rpartition(".")[2],
             "kind": kind,
-            "sentence": variant.sentence,
-            "dtypes": {dtype: _fault(found, variant.name, dtype) for dtype in dtypes},
+            "sentence": BY_NAME[name].sentence,
+            "dtypes": {dtype: _fault(found, name, dtype) for dtype in dtypes},
         }
-        for kind, variants in KINDS.items()
-        for variant in variants
+        for name, kind in found.faults.items()
     }
     explained = explanations()
     return {
@@ -146,7 +164,7 @@ def document(found: Found) -> dict[str, Any]:
         "summary": {dtype: _summary(found, faults, dtype) for dtype in dtypes},
         "kinds": {
             kind: {dtype: _summary(found, faults, dtype, kind) for dtype in dtypes}
-            for kind in KINDS
+            for kind in dict.fromkeys(found.faults.values())
         },
         "smallest": _smallest(found),
         "survivors": [
@@ -329,8 +347,9 @@ def unexplained(
     surviving = {(one["fault"], one["dtype"]) for one in report["survivors"]}
     for name, dtype in sorted(surviving - set(explained)):
         yield f"{name} survives in {dtype}, and {SURVIVORS.name} does not say why"
+    left_out = BY_NAME.keys() - report["faults"].keys()
     for name, dtype in sorted(set(explained) - surviving):
-        if dtype in report["profiles"]:
+        if dtype in report["profiles"] and name not in left_out:
             yield f"{SURVIVORS.name} explains {name} in {dtype}, where it is found"
 
 

@@ -3,6 +3,8 @@ the variants: each program is judged as its author would, and what the judge say
 compared with what it should say.
 
     python conformance/faults/naming.py --framework numpy --out docs/evidence
+
+`--only 'numpy_naive:*'` judges some of the programs, which is a part and no evidence.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +38,14 @@ def main() -> int:
     parser.add_argument("--framework", required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder of evidence")
     parser.add_argument("--results", type=Path, help="keep results here, and use them")
+    parser.add_argument("--only", default="*", help="such as 'numpy_naive:*'")
     asked = parser.parse_args()
+    chosen = [x for x in programs(asked.framework) if fnmatch(x["program"], asked.only)]
+    if not chosen:
+        parser.error(f"no program matches {asked.only!r}")
     rows = []
     with tempfile.TemporaryDirectory() as place:
-        for program in programs(asked.framework):
+        for program in chosen:
             rows.append(judged(program, asked.results or Path(place)))
             print("{program:44} {outcome:10} {named}".format(**rows[-1]), flush=True)
     for key in ("blind", "outcome"):

@@ -1,7 +1,9 @@
 """Runs every fault past every rule, and says which rule finds which.
 
-    python conformance/faults/run.py [--dtype F32] [--out docs/evidence/faults.json]
+    python conformance/faults/run.py --out docs/evidence/faults.json
+    python conformance/faults/run.py --dtype F32 --operation linear_attention
 
+The second is a part, and no evidence.
 A fault is one of attncheck's variants.  Each is run on the cases of its operation: on
 those of the smoke set, on those that only the full set has, each in its own shape, and
 on the usual test: one square shape, as many key/value heads as query heads, normal
@@ -53,13 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="Example: python conformance/faults/run.py --dtype F32",
     )
     parser.add_argument("--dtype", action="append", choices=list(DTYPES))
+    parser.add_argument("--operation", choices=OPERATIONS, help="only its faults")
+    parser.add_argument("--jobs", type=int, help="processes; one a processor if not")
     parser.add_argument("--out", type=Path, help="where the evidence goes, as JSON")
     options = parser.parse_args(argv)
-    if options.out and options.dtype:
-        parser.error("evidence is of all types: give --out or --dtype, not both")
     dtypes = [name for name in DTYPES if name in (options.dtype or DTYPES)]
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        found = collect(sets(dtypes), progress)
+        found = collect(sets(dtypes, options.operation), options.jobs, progress)
     report = document(found)
     show(report)
     failures = [*unexplained(report, explanations()), *missed(report)]
@@ -70,21 +72,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def sets(dtypes: Sequence[str]) -> dict[str, list[Case]]:
-    """Where cases come from → the cases."""
+def sets(dtypes: Sequence[str], only: str | None) -> dict[str, list[Case]]:
+    """Where cases come from → the cases, of all operations or of one."""
     rest = [r for r in (*RECIPES, *OPERATION_RECIPES) if not r.smoke]
-    return {
-        USUAL: list(usual.cases(dtypes)),
+    every = {
+        USUAL: usual.cases(dtypes),
         SMOKE: [*cases("smoke", dtypes), *operation_cases("smoke", dtypes)],
         OTHER: [case for recipe in rest for case in build(recipe, dtypes)],
     }
+    return {
+        where: [case for case in some if only in (None, operation(case))]
+        for where, some in every.items()
+    }
 
 
-def collect(chosen: dict[str, list[Case]], progress: Progress) -> Found:
-    """All measurements, by as many processes as there are processors."""
+def collect(
+    chosen: dict[str, list[Case]], jobs: int | None, progress: Progress
+) -> Found:
+    """All measurements, by so many processes, or as many as there are processors."""
     found = Found(chosen)
     started = multiprocessing.get_context("spawn")  # torch has threads
-    workers = len(os.sched_getaffinity(0))
+    workers = jobs or len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers, mp_context=started) as pool:
         for task, add in ((one_by_one, found.add), (together, found.add_together)):
             tasks = list(task(found))

@@ -1,4 +1,6 @@
-"""Measures what the pages quote: `python run.py OUT`, where every room can be imported.
+"""Measures what the pages quote, where every room can be imported.
+
+    python conformance/pages/run.py docs/evidence [--only batches]
 
 `OUT/steps.json` says how far the rooms are from the definition in every step,
 `OUT/answers.json` what the questions are answered with, and `OUT/sentence.json` holds
@@ -9,8 +11,8 @@ their cost, and `OUT/batches.json` what batches of unequal length waste.
 what mistakes in them change, and has what their pages draw.
 """
 
+import argparse
 import json
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -66,12 +68,27 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
+PARTS = {
+    "steps": steps,
+    "answers": answers.measure,
+    "mistakes": mistakes.measure,
+    "sentence": drawn.measure,
+    "approximations": approximate.measure,
+    "batches": batches.measure,
+    "variants": variants,
+}
+"""Name of a file → what is in it."""
+
+
+def main() -> None:
+    """Writes every file, or one."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path, help="folder of evidence")
+    parser.add_argument("--only", choices=PARTS, help="one file")
+    given = parser.parse_args()
+    for name in [given.only] if given.only else PARTS:
+        write(given.out / f"{name}.json", PARTS[name]())
+
+
 if __name__ == "__main__":
-    out = Path(sys.argv[1])
-    write(out / "steps.json", steps())
-    write(out / "answers.json", answers.measure())
-    write(out / "mistakes.json", mistakes.measure())
-    write(out / "sentence.json", drawn.measure())
-    write(out / "approximations.json", approximate.measure())
-    write(out / "batches.json", batches.measure())
-    write(out / "variants.json", variants())
+    main()

@@ -3,12 +3,14 @@
     python conformance/porting/measure.py docs/evidence/weights.json
 
 Each of the two is judged against the definition on the same parameters; the number is
-the greatest share of the budget that an element uses.  Every library must be here.
+the greatest share of the budget that an element uses.  Every library must be here, or
+those that `--only 'torch*'` names, which is a part and no evidence.
 """
 
+import argparse
 import json
-import sys
 from datetime import date
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,8 +25,15 @@ DISTRIBUTIONS = {"haiku": "dm-haiku"}
 
 def main() -> None:
     """Writes the evidence."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path, help="where the evidence goes")
+    parser.add_argument("--only", default="*", help="layers, such as 'torch*'")
+    given = parser.parse_args()
+    chosen = {n: one for n, one in LIBRARIES.items() if fnmatch(n, given.only)}
+    if not chosen:
+        parser.error(f"no layer matches {given.only!r}")
     layers = {}
-    for name, one in LIBRARIES.items():
+    for name, one in chosen.items():
         shares = {}
         for way, carry in (("loaded", loaded), ("dumped", dumped)):
             params, x, context, *outputs = carry(name)
@@ -35,7 +44,7 @@ def main() -> None:
         layers[name] = {"of": one.layout.of, **shares}
         print(name, *(f"{share:.1%}" for share in shares.values()))
     packages = sorted(
-        {DISTRIBUTIONS.get(x.package, x.package) for x in LIBRARIES.values()}
+        {DISTRIBUTIONS.get(x.package, x.package) for x in chosen.values()}
     )
     report = {
         "date": date.today().isoformat(),
@@ -44,7 +53,7 @@ def main() -> None:
         "versions": {name: version(name) for name in packages},
         "layers": layers,
     }
-    Path(sys.argv[1]).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    given.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

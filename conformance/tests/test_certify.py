@@ -206,13 +206,13 @@ def test_balls_are_far_smaller_than_what_they_decide():
 # ------------------------------------------------------------------ the command
 
 
-def test_the_command_writes_the_evidence(monkeypatch, tmp_path):
-    chosen = [SMOKE["plain/F32"], SMOKE["plain/F64"]]
-    monkeypatch.setattr(certify, "chosen", lambda set_name: chosen)
-    assert certify.main(["--out", str(tmp_path / "new" / "evidence.json")]) == 0
+def test_the_command_writes_the_evidence(tmp_path):
+    chosen = [SMOKE["plain/F64"], SMOKE["plain/F32"]]
+    out = f"--out={tmp_path / 'new' / 'evidence.json'}"
+    assert certify.main(["--case=plain/F[36]*", out]) == 0
     record = json.loads((tmp_path / "new" / "evidence.json").read_text("utf-8"))
     assert record["cases"] == 2
-    assert list(record["shares"]) == ["plain/F32", "plain/F64"]
+    assert list(record["shares"]) == ["plain/F64", "plain/F32"]
     assert record["sha256"] == certify.digest(chosen)
     elements = [
         getattr(definition.expected(chosen[0]), n).size for n in chosen[0].wants
@@ -220,14 +220,20 @@ def test_the_command_writes_the_evidence(monkeypatch, tmp_path):
     assert record["elements"] == 2 * sum(elements)
 
 
+def test_a_case_that_there_is_not_is_an_error(capsys):
+    with pytest.raises(SystemExit):
+        certify.main(["--case=plane"])
+    assert "no case matches 'plane'" in capsys.readouterr().err
+
+
 def test_without_a_file_the_evidence_is_printed(monkeypatch, capsys):
-    monkeypatch.setattr(certify, "chosen", lambda set_name: [SMOKE["no-keys/F16"]])
+    monkeypatch.setattr(certify, "chosen", lambda *_: [SMOKE["no-keys/F16"]])
     assert certify.main(["--set", "full"]) == 0
     assert json.loads(capsys.readouterr().out)["set"] == "full"
 
 
 def test_there_is_no_evidence_if_something_is_not_proven(monkeypatch, capsys):
-    monkeypatch.setattr(certify, "chosen", lambda set_name: [SMOKE["plain/F32"]])
+    monkeypatch.setattr(certify, "chosen", lambda *_: [SMOKE["plain/F32"]])
     monkeypatch.setattr(certify, "LIMIT", 1e-20)
     assert certify.main([]) == 1
     out, err = capsys.readouterr()
