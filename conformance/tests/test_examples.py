@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ from attncheck.exchange import (
 )
 from attncheck.suite import cases
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-README = (EXAMPLES / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "conformance" / "examples"
 COMPILER, NODE = shutil.which(os.environ.get("CC", "cc")), shutil.which("node")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler: no `cc`")
 needs_node = pytest.mark.skipif(NODE is None, reason="no JavaScript: no `node`")
@@ -178,14 +179,41 @@ def test_an_example_is_short(language):
     assert max(map(len, text.splitlines())) <= 92
 
 
+def shown(page):
+    """The commands on a page, of its blocks about the examples, in order."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    plain = (block for language, block in blocks if not language)
+    about = "".join(block for block in plain if "conformance/examples" in block)
+    return [line for line in about.splitlines() if line and line[:4] != "pip "]
+
+
 @needs_compiler
-def test_the_commands_shown_are_those_that_work(tmp_path):
-    blocks = re.findall(r"^```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    (line,) = (x for x in blocks[1].splitlines() if x.startswith("sed "))
-    root = EXAMPLES.parents[1]
-    subprocess.run(
-        line.replace("> ", f"> {tmp_path}/"), shell=True, cwd=root, check=True
-    )
-    old, new = MISTAKE["c"]
+@pytest.mark.parametrize("page", [EXAMPLES / "README.md", ROOT / "README.md"])
+def test_the_commands_shown_do_what_is_said(page, tmp_path):
+    (tmp_path / "conformance").symlink_to(ROOT / "conformance")
+    judge = tmp_path / "attncheck"
+    judge.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attncheck "$@"\n', "utf-8")
+    judge.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    lines = [x for x in shown(page) if NODE or not x.startswith("node ")]
+    assert {"attncheck", "cc", "./attention"} <= {line.split()[0] for line in lines}
+    for line in lines:
+        command = line.replace("--dtype F32", "--dtype F32 --case 'head*'")
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == ("exit status 1" in line), f"{line}\n{said}"
+
+
+def test_the_mistake_shown_is_the_one_that_is_judged(tmp_path):
+    (line,) = (x for x in shown(EXAMPLES / "README.md") if x.startswith("sed "))
+    shell = line.replace("> ", f"> {tmp_path}/")
+    subprocess.run(shell, shell=True, cwd=ROOT, check=True)
     source = (EXAMPLES / "attention.c").read_text("utf-8")
-    assert (tmp_path / "wrong.c").read_text("utf-8") == source.replace(old, new)
+    assert (tmp_path / "wrong.c").read_text("utf-8") == source.replace(*MISTAKE["c"])

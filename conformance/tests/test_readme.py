@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,19 @@ def test_the_output_shown_is_what_the_command_prints(judged):
 def test_every_link_leads_somewhere(path):
     file = path.partition("#")[0]
     assert (Path(__file__).parents[2] / file).exists()
+
+
+def test_what_pages_tell_pip_to_install_is_there():
+    root = Path(__file__).parents[2]
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    told = re.findall(
+        r"pip install [^\n`]*(?:[.]|attnref)\[([\w,]+)\]",
+        "\n".join(page.read_text("utf-8") for page in pages),
+    )
+    extras = {extra for some in told for extra in some.split(",")}
+    assert extras
+    assert extras <= settings["project"]["optional-dependencies"].keys()
 
 
 def test_the_commands_shown_are_those_that_there_are():
