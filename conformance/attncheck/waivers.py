@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ def waive(verdict: Verdict, names: Sequence[str], waivers: Sequence[Waiver]) -> 
 def unmatched(waivers: Sequence[Waiver]) -> list[Waiver]:
     """Those that are about no case of any set: mistyped, or of a case that is gone."""
     left = list(waivers)
-    for cases in (every(name) for name in SETS if left):
+    places = product(SETS, DTYPES)
+    for cases in (every(name, [dtype]) for name, dtype in places if left):
         left = [w for w in left if not any(w.covers(c.id, c.dtype) for c in cases)]
     return left
 
