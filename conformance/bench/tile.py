@@ -4,7 +4,8 @@
 
 A tile is what `attention_blocked` works on: 512 queries and 512 keys of width 64, here
 of one head and in one thread.  Of many runs the fastest counts: whatever else the
-machine does can only add to it.  XLA makes one pass of what lies between the maximum and the products.
+machine does can only add to it.  XLA makes one pass of what lies between the maximum
+and the products.
 """
 
 import os
