@@ -2,6 +2,8 @@
 
     python conformance/bench/verdicts.py attnref.numpy [--set full] [--out FILE]
 
+`--case 'softcap*'` is a part, which is not kept as evidence.
+
 Every run is a process of its own and has an empty cache, but for the warm one, which
 finds what the cold one left.  The import of the framework is measured apart; every
 worker pays it once.  Seconds depend on the machine and on what else it does, so compare
@@ -44,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("target", help="what `attncheck run` takes")
     parser.add_argument("--set", default="smoke", choices=("smoke", "full"))
+    parser.add_argument("--case", help="only these, a glob")
     parser.add_argument("--out", type=Path, help="evidence to which this is added")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -56,7 +59,7 @@ def main() -> None:
     module = given.target.partition(":")[0].removesuffix(".py")
     imported = seconds_of([sys.executable, "-c", f"import {module}"], os.environ)
     show(given, runs, imported)
-    if given.out:
+    if given.out and not given.case:
         keep(given, runs, imported)
 
 
@@ -66,6 +69,7 @@ def run(given: argparse.Namespace, cache: Path, what: str, *options: str) -> Run
     out = cache.parent / what
     command = [sys.executable, "-m", "attncheck", "run", given.target, *options]
     command += [f"--set={given.set}", f"--out={out}"]
+    command += ["--case", given.case] if given.case else []
     environment = os.environ | {"ATTNCHECK_CACHE": str(cache)}
     seconds = seconds_of(command, environment)
     with (out / RESULTS).open(encoding="utf-8") as lines:
