@@ -1,6 +1,6 @@
 """Where the time of a tile goes: nanoseconds a logit of each operation.
 
-    python conformance/bench/tile.py [numpy torch jax]
+    python conformance/bench/tile.py [--room numpy]
 
 A tile is what `attention_blocked` works on: 512 queries and 512 keys of width 64, here
 of one head and in one thread.  Of many runs the fastest counts: whatever else the
@@ -8,8 +8,8 @@ machine does can only add to it.  XLA makes one pass of what lies between the ma
 and the products.
 """
 
+import argparse
 import os
-import sys
 import time
 from functools import partial
 
@@ -25,7 +25,10 @@ FUSED = "difference, exponential and sum"
 
 def main():
     """Prints a line for each operation of each room, and its share."""
-    for room in sys.argv[1:] or ROOMS:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--room", choices=ROOMS, help="by default each")
+    given = parser.parse_args()
+    for room in [given.room] if given.room else ROOMS:
         fastest = ROOMS[room](*arrays())
         total = sum(fastest.values())
         print(f"{room}, {total / (QUERIES * KEYS) * 1e9:.2f} ns a logit")

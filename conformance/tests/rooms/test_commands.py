@@ -81,6 +81,7 @@ SHORTER = {
         "--length": "32",
     },
     "python conformance/bench/dispatch.py": {"--rounds": "1", "--length": "4"},
+    "python conformance/bench/tile.py": {"--room": "numpy"},
     "python conformance/bench/verdicts.py": {"--case": "square"},
     "python conformance/faults/naming.py": {"--only": "*:softcap_after_bias"},
     "python conformance/faults/run.py": {
