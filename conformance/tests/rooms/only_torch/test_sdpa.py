@@ -331,7 +331,13 @@ def on_cuda(call: Call) -> Call:
     """The call with stand-ins for tensors on CUDA: shapes, and where they are."""
     device = SimpleNamespace(type="cuda")
     q, k = (
-        SimpleNamespace(shape=x.shape, device=device, is_cuda=True, dtype=torch.float16)
+        SimpleNamespace(
+            shape=x.shape,
+            device=device,
+            is_cuda=True,
+            is_cpu=False,
+            dtype=torch.float16,
+        )
         for x in (call.q, call.k)
     )
     return call._replace(q=q, k=k)
