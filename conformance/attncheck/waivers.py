@@ -15,15 +15,16 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from fnmatch import fnmatchcase
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from attncheck.case import ALL_RESULTS, DTYPES
 from attncheck.choose import every, matches
 from attncheck.suggest import no_such
-from attncheck.suite import SETS
 from attncheck.verdict import Verdict, Waived
+
+PLACES = (("smoke", ("F64",)), ("smoke", tuple(DTYPES)), ("full", tuple(DTYPES)))
+"""Where the case of a waiver is looked for; what is quick to make comes first."""
 
 
 class WaiverError(ValueError):
@@ -113,8 +114,7 @@ def waive(verdict: Verdict, names: Sequence[str], waivers: Sequence[Waiver]) -> 
 def unmatched(waivers: Sequence[Waiver]) -> list[Waiver]:
     """Those that are about no case of any set: mistyped, or of a case that is gone."""
     left = list(waivers)
-    places = product(SETS, DTYPES)
-    for cases in (every(name, [dtype]) for name, dtype in places if left):
+    for cases in (every(name, dtypes) for name, dtypes in PLACES if left):
         left = [w for w in left if not any(w.covers(c.id, c.dtype) for c in cases)]
     return left
 

@@ -2,8 +2,9 @@
 
 It is run in a copy of the project, so that no evidence is overwritten, and in a short
 form: `SHORTER` says which.  nox runs too, but that its sessions install nothing and
-only say what they would run; each of that is then run like a command of a page.  Of
-pytest's tests, also those of the sessions that are rooms, the first one is run.
+only say what they would run; each of that is then run like a command of a page, but
+of those that are alike up to the room's name the one of NumPy's alone.  Of pytest's
+tests, also those of the sessions that are rooms, the first one is run.
 
 Not run are the programs of `ELSEWHERE`, which rooms have not; the paths that they are
 given must be there.  `nox -s lint` and `nox -s docs` are part of `nox`, and so of every
@@ -157,6 +158,7 @@ def place(copy, monkeypatch):
     roots = [str(copy), *(str(copy / name) for name in ("impls", "conformance"))]
     path = os.pathsep.join([*roots, os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # compiled once
     monkeypatch.chdir(copy)
     if "attncheck" not in [x.name for x in entry_points(group="pytest11")]:
         monkeypatch.setenv("PYTEST_PLUGINS", "attncheck.pytest_plugin")
@@ -182,13 +184,18 @@ def filled(words):
 
 
 def comes_to(words, recorded):
-    """The command itself, or what the sessions of nox would run."""
+    """The command itself, or what the sessions of nox would run.
+
+    Of those that are alike but for the room, the first one stands for all.
+    """
     words = filled(words)
     if words[0] == "nox" or words[1:3] == ["-m", "nox"]:
         within = recorded[tuple(words[1 if words[0] == "nox" else 3 :])]
         assert not isinstance(within, str), within
         for inner in within:
-            yield from comes_to(inner, recorded)
+            first = [re.sub("torch|jax", "numpy", word) for word in inner]
+            if inner == first or first not in within:
+                yield from comes_to(inner, recorded)
     else:
         yield words
 
