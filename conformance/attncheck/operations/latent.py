@@ -37,7 +37,8 @@ class _Latent:
 
     Keys may be multiplied by what makes queries, and values be merged, before or after
     they are formed, in gradients too.  The sums of such a chain are bounded in any
-    order if each has the terms of the others.
+    order if each has the terms of the others.  Those of gradients are longer, so
+    gradients come from a call of their own.
     """
 
     case: "Case"
@@ -85,32 +86,69 @@ class _Latent:
         """An input in the arithmetic."""
         return self.numbers.number(own(self.case, name))
 
-    def operands(self) -> dict[str, Array]:
-        """q and k of every head, the rotary part beside the rest, v, and d_out."""
-        numbers, w, turns, sizes = self.numbers, self.w, self.turns, self.case.sizes
-        # A weighted sum over the keys has two roundings more for every block of 16.
-        keys = sizes["j"] + sizes["j"] // 8 + 5
-        q = self._of_heads(self.x, w["w_q"], keys)
-        turned = turns[0](self._of_heads(self.x, w["w_qr"], 0))
-        k = self._of_heads(self.compressed, w["w_k"], sizes["d"] + keys)
-        shared = turns[1]((self.source @ w["w_kr"])[:, None])
-        found = {
-            "q": beside(numbers, q, turned),
-            "k": beside(numbers, k, shared),
-            "v": self._of_heads(self.compressed, w["w_v"], sizes["e"] + keys),
+    def call(self) -> Reduced:
+        """Plain attention with the merged values of every head, whose outputs are
+        summed; and then its gradients."""
+        sizes = self.case.sizes
+        v = self._of_heads(self.compressed, self.w["w_v"], self._keys)
+        operands = {
+            **self._scored(turned=sizes["r"], k=sizes["d"] + sizes["p"]),
+            "v": self.numbers.product(v, self.w["w_o"], sizes["n"] * sizes["e"]),
         }
-        if "d_out" in self.case.inputs:
-            d_out, w_o = self.number("d_out")[:, None], w["w_o"].swapaxes(-1, -2)
-            found["d_out"] = numbers.product(d_out, w_o, sizes["r"] + keys)
-        return found
+        case = plain(self.case, self.numbers, d_out=None, **operands)
+        return Reduced(case, operands, self._back)
 
-    def back(self, found: Results) -> dict[str, Array]:
-        """The merged output, and from q, k and v to the weights and where they come
+    def call_back(self, forward: dict[str, Array]) -> Reduced:
+        """Plain attention of every head with gradients, of which those of the operation
+        are made; `forward` is what it returns."""
+        sizes, keys = self.case.sizes, self._keys
+        # Of a weight by which all queries are multiplied, and of what all heads share.
+        rows = (sizes["n"] + sizes["b"]) * sizes["i"]
+        v = sizes["e"] + keys + sizes["i"] + sizes["b"] * sizes["j"]
+        d_out, w_o = self.number("d_out")[:, None], self.w["w_o"].swapaxes(-1, -2)
+        operands = {
+            **self._scored(
+                q=sizes["d"] + keys + rows,
+                turned=sizes["r"] + rows,
+                k=sizes["d"] + sizes["p"] + keys,
+            ),
+            "v": self._of_heads(self.compressed, self.w["w_v"], v),
+            "d_out": self.numbers.product(d_out, w_o, sizes["e"] + keys + rows),
+        }
+        case = plain(self.case, self.numbers, **operands)
+        return Reduced(case, operands, lambda found: forward | self._gradients(found))
+
+    @property
+    def _keys(self) -> int:
+        """Roundings of a weighted sum over the keys: two more a block of 16."""
+        return self.case.sizes["j"] + self.case.sizes["j"] // 8 + 5
+
+    def _scored(self, *, q: int = 0, turned: int, k: int) -> dict[str, Array]:
+        """q and k of every head, the rotary part beside the rest.
+
+        Args:
+            q, turned, k: further terms of their sums; `turned`, of the rotary part of
+                the queries.
+        """
+        w, (of_query, of_key) = self.w, self.turns
+        rotary = of_query(self._of_heads(self.x, w["w_qr"], turned))
+        shared = of_key((self.source @ w["w_kr"])[:, None])
+        queries = self._of_heads(self.x, w["w_q"], q)
+        keys = self._of_heads(self.compressed, w["w_k"], k)
+        return {
+            "q": beside(self.numbers, queries, rotary),
+            "k": beside(self.numbers, keys, shared),
+        }
+
+    def _back(self, found: Results) -> dict[str, Array] | Reduced:
+        """The output; and where they are asked for, on to the gradients."""
+        merged = summed(self.numbers, found["output"], [1])[:, 0]
+        forward = {"output": merged, "lse": found["lse"]}
+        return self.call_back(forward) if "d_out" in self.case.inputs else forward
+
+    def _gradients(self, found: Results) -> dict[str, Array]:
+        """From those of q, k and v to those of the weights and of where they come
         from."""
-        output = self._over_heads(found["output"], self.w["w_o"].swapaxes(-1, -2))
-        forward = {"output": output, "lse": found["lse"]}
-        if "dq" not in found:
-            return forward
         width = self.case.sizes["d"]
         dq, dq_turned = found["dq"][..., :width], found["dq"][..., width:]
         dk, dk_turned = found["dk"][..., :width], found["dk"][..., width:]
@@ -126,7 +164,6 @@ class _Latent:
         heads = found["output"]
         is_cross = "context" in self.case.inputs
         return {
-            **forward,
             "dx": dx if is_cross else dx + d_source,
             **({"dcontext": d_source} if is_cross else {}),
             "dw_q": self._to_weights(self.x, dq).swapaxes(0, 1),
@@ -156,10 +193,8 @@ class _Latent:
 
 
 def reduce(case: "Case", numbers: "Arithmetic") -> Reduced:
-    """Plain attention of every head."""
-    latent = _Latent(case, numbers)
-    operands = latent.operands()
-    return Reduced(plain(case, numbers, **operands), operands, latent.back)
+    """Plain attention of every head; where they are asked for, gradients follow."""
+    return _Latent(case, numbers).call()
 
 
 LATENT = Operation(
