@@ -5,9 +5,14 @@ from fnmatch import fnmatchcase
 
 from attncheck import minilm
 from attncheck.case import DTYPES, Case
-from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
+from attncheck.clauses import CLAUSES, NUMERIC, OPERATION_CLAUSES
 from attncheck.suggest import near
 from attncheck.suite import SETS, cases, operation_cases
+
+ASKED_OF_CONVENTIONS = ("F32", "BF16")
+"""The storage types that a smoke run of all types asks for conventions, and for the
+operations beside attention: one of each width that kernels are made for.  What it asks
+of the others is about the numbers of attention."""
 
 
 class NoCaseError(ValueError):
@@ -17,7 +22,7 @@ class NoCaseError(ValueError):
 def every(set_name: str, dtypes: Sequence[str] = tuple(DTYPES)) -> list[Case]:
     """All cases of a set, and the real ones where the model is installed."""
     no_real = minilm.DTYPE not in dtypes or minilm.available()
-    real = [] if no_real else minilm.cases()
+    real = [] if no_real else minilm.cases(every_layer=set_name == "full")
     return [*cases(set_name, dtypes), *operation_cases(set_name, dtypes), *real]
 
 
@@ -35,9 +40,13 @@ def matches(id: str, pattern: str) -> bool:
 def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> list[Case]:
     """The cases of a set in some dtypes, or in all, that match a glob.
 
+    Of the smoke set, where neither is given, conventions are asked for in two types.
+
     Raises:
         NoCaseError: there is none; it says what may have been meant.
     """
+    if set_name == "smoke" and not dtypes and pattern == "*":
+        return list(filter(_is_asked, every(set_name)))
     chosen = [c for c in _of(set_name, dtypes) if matches(c.id, pattern)]
     if not chosen:
         where = f" in {', '.join(dtypes)}" if dtypes else ""
@@ -46,6 +55,12 @@ def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> lis
             f"{_meant(pattern, set_name, dtypes)}"
         )
     return chosen
+
+
+def _is_asked(case: Case) -> bool:
+    """Whether a smoke run of all types has the case."""
+    is_numeric = bool(NUMERIC & set(case.clauses))
+    return is_numeric or case.dtype in ASKED_OF_CONVENTIONS
 
 
 def _of(set_name: str, dtypes: Sequence[str]) -> list[Case]:

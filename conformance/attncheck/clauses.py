@@ -167,3 +167,16 @@ OPERATION_CLAUSES = (
     Clause("nystrom-landmarks", "A landmark is the mean of a segment."),
 )
 """Of the operations beside attention."""
+
+NUMERIC = frozenset(
+    {
+        *("scores", "scale-given", "softcap", "bias", "softmax", "softmax-shift"),
+        *("lse", "attend", "dropout-rescale", "lse-gradient", "project"),
+        *("float64", "float32-inside", "rounded-once"),
+    }
+)
+"""Of the clauses of attention those that hold or not by the range and the precision of
+a storage type.
+
+The others are conventions: which key, which head, in which order.
+"""

@@ -172,11 +172,13 @@ DTYPE = "F32"
 """Of all cases: the model's own."""
 
 
-def cases() -> list[Case]:
-    """The attention of every layer, gradients included, and the whole first layer."""
+def cases(*, every_layer: bool = True) -> list[Case]:
+    """The attention of every layer, or of the first and the last, gradients included;
+    and the whole first layer."""
     calls = exact().calls
-    layers = [_attention_case(n, *call) for n, call in enumerate(calls)]
-    return [*layers, _multi_head_case(*calls[0])]
+    layers = range(len(calls)) if every_layer else (0, len(calls) - 1)
+    attended = [_attention_case(layer, *calls[layer]) for layer in layers]
+    return [*attended, _multi_head_case(*calls[0])]
 
 
 def _attention_case(

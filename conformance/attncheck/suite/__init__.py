@@ -24,6 +24,7 @@ from attncheck.suite import (
 from attncheck.suite.build import build
 from attncheck.suite.recipe import Recipe
 from attncheck.suite.shapes import (
+    AROUND_A_TILE,
     COINCIDENCE,
     LENGTHS,
     LONG,
@@ -96,10 +97,10 @@ def _smoke(recipes: Sequence[Recipe], dtypes: Sequence[str]) -> list[Case]:
 
 def _only_full(recipes: Sequence[Recipe], dtypes: Sequence[str]) -> Iterator[Case]:
     """What the full set has beside the smoke set."""
-    for recipe in recipes:
+    for place, recipe in enumerate(recipes):
         if not recipe.smoke:
             yield from build(recipe, dtypes)
-        for variant in variants(recipe):
+        for variant in variants(recipe, place):
             yield from build(recipe, dtypes, **variant)
 
 
@@ -112,8 +113,12 @@ def by_clause(cases: Sequence[Case]) -> dict[str, list[Case]]:
     return table
 
 
-def variants(recipe: Recipe) -> Iterator[dict]:
-    """Other numbers, other shapes, lengths around a tile's, and a long one."""
+def variants(recipe: Recipe, place: int) -> Iterator[dict]:
+    """Other numbers, other shapes, a length around each tile's, and a long one.
+
+    Of the three lengths around a tile's a recipe has one, by its place: three that
+    follow each other, which mostly ask for one clause, have all.
+    """
     for seed in SEEDS:
         yield {"seed": seed, "tag": f"seed{seed}"}
     if not recipe.resizable:
@@ -123,7 +128,7 @@ def variants(recipe: Recipe) -> Iterator[dict]:
     if not recipe.is_self_attention:
         # Of another operation's, the pairs of components have to come out even.
         shapes["tall"] = TALL._replace(d=12) if recipe.op else TALL
-    for length in LENGTHS:
+    for length in LENGTHS[place % AROUND_A_TILE :: AROUND_A_TILE]:
         square = recipe.is_self_attention
         shapes[f"j{length}"] = of_length(length, square=square)
     if recipe.shape == LONG:

@@ -10,7 +10,6 @@ ALIBI, T5, SHAW = "alibi_attention", "t5_attention", "shaw_attention"
 
 SEVEN_HEADS = PRIMES._replace(h=7, g=1, b=1)
 EIGHT_HEADS = PRIMES._replace(b=1, h=4, g=2)
-FAR = UNGROUPED._replace(b=1, i=3, j=40)
 
 WITH_TABLES = (*WITH_LSE, "key_table", "value_table")
 CLIP_2 = {"r": 5}
@@ -41,6 +40,7 @@ RECIPES = (
         EIGHT_HEADS,
         op=ALIBI,
         causal=upper_left,
+        smoke=False,
     ),
     Recipe(
         "alibi-six-heads",
@@ -57,6 +57,7 @@ RECIPES = (
         SEVEN_HEADS,
         op=ALIBI,
         resizable=False,
+        smoke=False,
     ),
     Recipe(
         "alibi-given-slopes",
@@ -129,7 +130,7 @@ RECIPES = (
         "t5-far",
         ("t5", "t5-last-bucket"),
         "Distances beyond the longest have buckets beyond the last.",
-        FAR,
+        LONG,
         op=T5,
         arrays=("q", "k", "v", "d_out", "table"),
         settings={"max_distance": 11, "bidirectional": True, "offset": 30},

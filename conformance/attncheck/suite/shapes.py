@@ -50,6 +50,9 @@ NO_KEYS = PRIMES._replace(j=0)
 TALL = Shape(b=3, h=2, g=2, i=7, j=5, d=13, e=11)
 """More queries than keys, and other primes."""
 
+AROUND_A_TILE = 3
+"""So many of `LENGTHS`: one position less than a tile has, as many, and one more."""
+
 LENGTHS = (15, 16, 17, 63, 64, 65, 127, 128, 129)
 """Around the tiles of 16, of 64 and of 128 positions."""
 

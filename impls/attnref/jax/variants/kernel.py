@@ -11,6 +11,7 @@ These are approximations: gradients by automatic differentiation only, where the
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from attnref.spec import patterns
 from attnref.spec.checks import check_attention
 
 from ..mask import forget_blocked, mask_array
-from ..scores import accumulate, apply_scale, contract, group, ungroup
+from ..scores import accumulate, contract, group, ungroup
 
 
 def feature_map(x, feature="elu+1"):
@@ -38,8 +39,12 @@ def feature_map(x, feature="elu+1"):
     spec.check_feature(feature)
     if callable(feature):
         return feature(x)
-    if feature == "relu":
-        return jnp.maximum(x, 0)
+    return jnp.maximum(x, 0) if feature == "relu" else _above_elu(x)
+
+
+@jax.jit
+def _above_elu(x):
+    """elu(x) + 1."""
     return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0)))
 
 
@@ -75,7 +80,7 @@ def linear_attention(q, k, v, *, feature="elu+1", causal=False, offset=0, mask=N
     features_q, features_k = feature_map(q, feature), feature_map(k, feature)
     r = spec.check_features(features_q, q)
     spec.check_features(features_k, k, r)
-    output, total = _taken(features_q, _unseen_0(features_k, mask), v, count)
+    output, total = _taken(features_q, features_k, v, mask, count)
     return output.astype(dtype), _log(total)
 
 
@@ -97,13 +102,20 @@ def linear_attention_step(state, q, k, v, *, feature="elu+1"):
     sizes = check_attention(jax.Array, q, k, v)
     spec.check_one_position(sizes)
     features_q, features_k = (feature_map(accumulate(x), feature) for x in (q, k))
+    if state is None:
+        r = features_k.shape[-1]
+        state = jnp.zeros((*v.shape[:2], r, v.shape[-1] + 1), features_k.dtype)
+    return _step(state, features_q, features_k, v)
+
+
+@jax.jit
+def _step(state, features_q, features_k, v):
     term = contract(spec.SUMS, features_k, _with_1(accumulate(v)))
-    if state is not None:
-        spec.check_state(state, tuple(term.shape))
-        term = state + term
-    grouped = group(features_q, sizes["h"])
-    output, total = _divided(contract(spec.TAKEN, grouped, term))
-    return term, output.astype(q.dtype), _log(total)
+    spec.check_state(state, term.shape)
+    state = state + term
+    taken = contract(spec.TAKEN, group(features_q, v.shape[1]), state)
+    output, total = _divided(taken)
+    return state, output.astype(v.dtype), _log(total)
 
 
 def random_features(x, draws, scale):
@@ -125,7 +137,12 @@ def random_features(x, draws, scale):
     lemma 1.
     """
     spec.check_positive_scale(scale)
-    x = apply_scale(accumulate(x), scale**0.5)
+    return _random_features(x, draws, scale**0.5)
+
+
+@jax.jit
+def _random_features(x, draws, root):
+    x = accumulate(x) * root
     halves = jnp.sum(x * x, axis=-1, keepdims=True) / 2
     return contract(spec.DRAWN, x, draws) - halves
 
@@ -156,13 +173,10 @@ def performer_attention(
     q, k, v, mask, count = _seen(q, k, v, mask, causal, offset, scale)
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     logs_q, logs_k = (random_features(x, draws, scale) for x in (q, k))
-    logs_k = logs_k if mask is None else jnp.where(_down(mask), logs_k, -jnp.inf)
-    top_q = _top(logs_q, axis=-1)
-    top_k = _top(logs_k, axis=(-2, -1))
-    features_q, features_k = jnp.exp(logs_q - top_q), jnp.exp(logs_k - top_k)
-    output, total = _taken(features_q, features_k, v, count)
-    shifts = top_q + jnp.repeat(top_k, q.shape[1] // k.shape[1], axis=1)
-    lse = _log(total) + shifts[..., 0] - math.log(len(draws))
+    top_q, features_q = _shifted(logs_q, None, axis=-1)
+    top_k, features_k = _shifted(logs_k, mask, axis=(-2, -1))
+    output, total = _taken(features_q, features_k, v, mask, count)
+    lse = _shifted_back(_log(total), top_q, top_k, math.log(len(draws)))
     return output.astype(dtype), lse
 
 
@@ -177,10 +191,17 @@ def _seen(q, k, v, mask, causal, offset, scale=None):
     mask = mask_array(mask, sizes)
     spec.check_key_mask(mask)
     q, k, v = forget_blocked(accumulate(q), accumulate(k), accumulate(v), mask)
-    if not causal:
-        return (q if sizes["j"] else jnp.zeros_like(q)), k, v, mask, None
-    stop = min(sizes["j"], max(0, sizes["i"] + offset))
-    count = jnp.clip(jnp.arange(sizes["i"]) + offset + 1, 0, stop)
+    if causal:
+        return _before(q, k, v, mask, offset)
+    return (q if sizes["j"] else jnp.zeros_like(q)), k, v, mask, None
+
+
+@partial(jax.jit, static_argnames="offset")
+def _before(q, k, v, mask, offset):
+    """Without the keys that come after every query, and with how many each sees."""
+    i, j = q.shape[2], k.shape[2]
+    stop = min(j, max(0, i + offset))
+    count = jnp.clip(jnp.arange(i) + offset + 1, 0, stop)
     q = jnp.where(count[:, None] > 0, q, 0)
     mask = mask if mask is None else mask[..., :stop]
     return q, k[:, :, :stop], v[:, :, :stop], mask, count
@@ -190,23 +211,35 @@ def _down(mask):
     return rearrange(mask, spec.KEYS_DOWN)
 
 
-def _unseen_0(features, mask):
-    return features if mask is None else jnp.where(_down(mask), features, 0)
+@partial(jax.jit, static_argnames="axis")
+def _shifted(logs, mask, axis):
+    """The maximum, and the features relative to it: 0 where the mask blocks a key.
+
+    The maximum, 0 where there is none, cancels, so no gradient flows through it.
+    """
+    logs = logs if mask is None else jnp.where(_down(mask), logs, -jnp.inf)
+    top = jax.lax.stop_gradient(logs)
+    top = top.max(axis=axis, keepdims=True, initial=-jnp.inf)
+    top = jnp.where(top == -jnp.inf, 0, top)
+    return top, jnp.exp(logs - top)
 
 
-def _top(logs, axis):
-    """The maximum, 0 where there is none; it cancels, so no gradient flows through."""
-    logs = jax.lax.stop_gradient(logs)
-    top = logs.max(axis=axis, keepdims=True, initial=-jnp.inf)
-    return jnp.where(top == -jnp.inf, 0, top)
+@jax.jit
+def _shifted_back(lse, top_q, top_k, log_count):
+    top_k = jnp.repeat(top_k, top_q.shape[1] // top_k.shape[1], axis=1)
+    return lse + (top_q + top_k)[..., 0] - log_count
 
 
 def _with_1(v):
     return jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1)
 
 
-def _taken(features_q, features_k, v, count):
-    """Output and denominator: what the features of queries take of those of keys."""
+@jax.jit
+def _taken(features_q, features_k, v, mask, count):
+    """Output and denominator: what the features of queries take of those of keys that
+    are not blocked."""
+    if mask is not None:
+        features_k = jnp.where(_down(mask), features_k, 0)
     values, grouped = _with_1(v), group(features_q, v.shape[1])
     if count is None:
         sums = contract(spec.SUMS, features_k, values)

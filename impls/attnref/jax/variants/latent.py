@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from attnref.spec import patterns
-from attnref.spec.variants import check_latent
+from attnref.spec.variants import check_latent, check_rotary
 
 from ..attention import attention
 from ..mask import forget_blocked, mask_array
 from ..projection import merge, project
 from ..scores import accumulate, contract
 from .positions import key_positions, query_positions
-from .rotary import rotate
+from .rotary import thetas, turn
 
 
 class LatentParams(NamedTuple):
@@ -81,26 +81,37 @@ def latent_attention(
     compression of the queries and its normalisation of what is compressed.
     """
     sizes = check_latent(jax.Array, params, x, context, mask)
+    width = check_rotary(sizes["p"], base=base, width=None, pairing=pairing)
     mask = mask_array(mask, sizes)
-    at_q, at_k = query_positions(offset, sizes), key_positions(sizes)
-    turn = partial(rotate, base=base, pairing=pairing)
+    places = query_positions(offset, sizes), key_positions(sizes)
+    angles = thetas(base, width, jnp.promote_types(x.dtype, jnp.float32))
 
-    dtype, x = x.dtype, accumulate(x)
-    source = x if context is None else accumulate(context)
-    x, source = _forget_blocked(x, source, mask)
-    turned = (
-        turn(project(x, params.w_qr), at_q),
-        turn(contract(patterns.COMPRESS, source, params.w_kr)[:, None], at_k),
-    )
-    operands = (_absorbed if absorbed else _plain)(params, x, source, *turned)
+    given = params, x, x if context is None else context, mask, places, angles
+    operands = _operands(*given, pairing=pairing, absorbed=absorbed)
     scale = (sizes["d"] + sizes["p"]) ** -0.5
     heads = attention(*operands, mask=mask, scale=scale)
+    return _merged(heads, params, x.dtype, absorbed=absorbed)
+
+
+@partial(jax.jit, static_argnames=("pairing", "absorbed"))
+def _operands(params, x, source, mask, places, thetas, *, pairing, absorbed):
+    """Queries, keys and values, in the accumulation type."""
+    x, source = _forget_blocked(accumulate(x), accumulate(source), mask)
+    of_query, of_key = places
+    turned_q = turn(project(x, params.w_qr), of_query, thetas, pairing)
+    shared = contract(patterns.COMPRESS, source, params.w_kr)[:, None]
+    turned_k = turn(shared, of_key, thetas, pairing)
+    of_heads = _absorbed if absorbed else _plain
+    return of_heads(params, x, source, turned_q, turned_k)
+
+
+@partial(jax.jit, static_argnames=("dtype", "absorbed"))
+def _merged(heads, params, dtype, *, absorbed):
     if absorbed:
         heads = contract(patterns.ABSORB_VALUE, heads, params.w_v)
     return merge(heads, params.w_o).astype(dtype)
 
 
-@jax.jit
 def _plain(params, x, source, turned_q, turned_k):
     """Queries, keys and values of every head."""
     c = contract(patterns.COMPRESS, source, params.w_c)
@@ -110,7 +121,6 @@ def _plain(params, x, source, turned_q, turned_k):
     return q, jnp.concatenate([k, turned_k], axis=-1), v
 
 
-@jax.jit
 def _absorbed(params, x, source, turned_q, turned_k):
     """Queries with W_k in them, and one key and value for all heads."""
     c = contract(patterns.COMPRESS, source, params.w_c)[:, None]

@@ -1,5 +1,8 @@
 """Where queries and keys stand: query i at i + offset, key j at j."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 
 from attnref.spec.variants import check_offset
@@ -15,10 +18,15 @@ def query_positions(offset, sizes):
         sizes: axis letter → size.
     """
     offset = check_offset(offset, sizes)
-    steps = jnp.arange(sizes["i"])
-    if isinstance(offset, int):
-        return steps + offset
-    return steps + _carried(offset).astype(steps.dtype)[:, None]
+    if not isinstance(offset, int):
+        offset = _carried(offset)[:, None]
+    return _from(offset, sizes["i"])
+
+
+@partial(jax.jit, static_argnames="length")
+def _from(start, length):
+    steps = jnp.arange(length)
+    return steps + jnp.asarray(start, steps.dtype)
 
 
 def key_positions(sizes):
@@ -28,5 +36,10 @@ def key_positions(sizes):
 
 def distances(offset, sizes):
     """j − (i + offset): how far key j is after query i; `b i j`, with b full or 1."""
-    found = key_positions(sizes) - query_positions(offset, sizes)[..., None]
+    return _between(query_positions(offset, sizes), sizes["j"])
+
+
+@partial(jax.jit, static_argnames="keys")
+def _between(at_q, keys):
+    found = jnp.arange(keys) - at_q[..., None]
     return found if found.ndim == 3 else found[None]

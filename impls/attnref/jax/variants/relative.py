@@ -54,8 +54,8 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     parameters = {"key_table": (key_table, "r d"), "value_table": (value_table, "r e")}
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
     mask = options["mask"] = mask_array(options.get("mask"), sizes)
-    rows = shaw_row(distances(offset, sizes), shaw_clip(sizes["r"]))
-    of_keys = _look_up(key_table, rows, mask, sizes["b"])
+    clip, distance = shaw_clip(sizes["r"]), distances(offset, sizes)
+    of_keys = _look_up(key_table, distance, clip, mask, sizes["b"])
 
     def shaw_scores(q, k):
         return scores(q, k) + _relative_scores(q, of_keys)
@@ -63,7 +63,7 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     def shaw_attend(weights, v):
         if value_table is None:
             return attend(weights, v)
-        of_values = _look_up(value_table, rows, mask, sizes["b"])
+        of_values = _look_up(value_table, distance, clip, mask, sizes["b"])
         return attend(weights, v) + _relative_attend(weights, of_values)
 
     steps = put_together(
@@ -72,10 +72,10 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     return steps.output, steps.lse
 
 
-@partial(jax.jit, static_argnames="b")
-def _look_up(table, rows, mask, b):
+@partial(jax.jit, static_argnames=("clip", "b"))
+def _look_up(table, distance, clip, mask, b):
     """The table's vectors by pairs, `b i j x`; 0 for a pair that no head may see."""
-    found = accumulate(table)[rows]
+    found = accumulate(table)[shaw_row(distance, clip)]
     if mask is not None:
         found = jnp.where(mask.any(axis=1)[..., None], found, 0)
     return jnp.broadcast_to(found, (b, *found.shape[1:]))
@@ -117,10 +117,16 @@ def t5_attention(
     )
     check_t5(sizes["r"], max_distance, bidirectional)
     distance = distances(offset, sizes)
-    buckets = t5_bucket(distance, sizes["r"], max_distance, bidirectional)
-    bias = rearrange(accumulate(table)[buckets], patterns.TABLE_BIAS)
+    bias = _bucket_bias(table, distance, max_distance, bidirectional)
     steps = put_together(q, k, v, sizes, **_with_bias(options, bias))
     return steps.output, steps.lse
+
+
+@partial(jax.jit, static_argnames=("max_distance", "bidirectional"))
+def _bucket_bias(table, distance, max_distance, bidirectional):
+    """`b n i j`, with b full or 1."""
+    buckets = t5_bucket(distance, len(table), max_distance, bidirectional)
+    return rearrange(accumulate(table)[buckets], patterns.TABLE_BIAS)
 
 
 def alibi_attention(q, k, v, *, slopes=None, offset=0, **options):
@@ -141,17 +147,19 @@ def alibi_attention(q, k, v, *, slopes=None, offset=0, **options):
     """
     parameters = {"slopes": (slopes, "n")}
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
-    bias = _slope_bias(q, slopes, distances(offset, sizes))
+    if slopes is None:
+        wide = jnp.promote_types(q.dtype, jnp.float32)
+        slopes = jnp.array(alibi_slopes(sizes["n"]), wide)
+    bias = _slope_bias(slopes, distances(offset, sizes))
     steps = put_together(q, k, v, sizes, **_with_bias(options, bias))
     return steps.output, steps.lse
 
 
-def _slope_bias(q, slopes, distance):
+@jax.jit
+def _slope_bias(slopes, distance):
     """−m_n·|distance|: `b n i j`, with b full or 1."""
-    wide = accumulate(q[:0]).dtype
-    if slopes is None:
-        slopes = jnp.array(alibi_slopes(q.shape[1]), wide)
-    return -accumulate(slopes)[:, None, None] * abs(distance)[:, None].astype(wide)
+    slopes = accumulate(slopes)[:, None, None]
+    return -slopes * abs(distance)[:, None].astype(slopes.dtype)
 
 
 def _with_bias(options, bias):

@@ -50,13 +50,17 @@ def rotate(x, positions, *, base=10000.0, width=None, pairing="halves"):
     check_positions(jax.Array, positions, x)
     width = check_rotary(x.shape[-1], base=base, width=width, pairing=pairing)
     x = accumulate(x)
-    powers = [base ** (-2 * t / width) for t in range(width // 2)]
-    thetas = jnp.array(powers, x.dtype)
-    return _turn(x, positions, thetas, pairing)
+    return turn(x, positions, thetas(base, width, x.dtype), pairing)
+
+
+def thetas(base, width, dtype):
+    """The angles of a step: base^(−2t / width), by pairs."""
+    return jnp.array([base ** (-2 * t / width) for t in range(width // 2)], dtype)
 
 
 @partial(jax.jit, static_argnames="pairing")
-def _turn(x, positions, thetas, pairing):
+def turn(x, positions, thetas, pairing):
+    """As `rotate`, for arguments that are checked."""
     angles = positions.astype(x.dtype)[..., None, :, None] * thetas
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     place, width = patterns.PAIRINGS[pairing], 2 * len(thetas)

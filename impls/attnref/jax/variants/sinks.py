@@ -39,9 +39,14 @@ def sink_attention(q, k, v, *, sinks, **options):
 
     with_sinks = partial(_softmax_with, sinks=sinks)
     steps = put_together(q, k, v, sizes, softmax=with_sinks, **options)
-    # A row of no key is empty, although its log-sum-exp is not −∞.
-    empty = (steps.masked == -jnp.inf).all(axis=-1)
-    return jnp.where(empty[..., None], 0, steps.output), steps.lse
+    return _without_empty(steps.output, steps.masked), steps.lse
+
+
+@jax.jit
+def _without_empty(output, masked):
+    """The output, 0 in a row of no key, although its log-sum-exp is not −∞."""
+    empty = (masked == -jnp.inf).all(axis=-1)
+    return jnp.where(empty[..., None], 0, output)
 
 
 @jax.jit
