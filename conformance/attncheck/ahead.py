@@ -1,14 +1,16 @@
 """Derives what cases must give while a subject runs them, in processes of its own.
 
-Run as `python -m attncheck.ahead FOLDER PROFILE PART PARTS`: derives one of equal parts
-of the cases in the folder and leaves it in the cache, where the judge finds it.
+Run as `python -m attncheck.ahead FOLDER PART PARTS PROFILE…`: derives one of equal
+parts of the cases in the folder, by one profile after the other, and leaves it in the
+cache, where the judge finds it.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from attncheck.budget import PROFILES
@@ -23,7 +25,7 @@ MOST_PROCESSES = 4
 WORTH_A_PROCESS = 50
 """Cases that are worth another start of Python."""
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.2
 
 
 class Ahead:
@@ -40,6 +42,7 @@ class Ahead:
         self._cache = cache
         self._jobs = jobs or min(os.cpu_count() or 1, MOST_PROCESSES)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._begun: set[str] = set()
 
     def __enter__(self) -> "Ahead":
         return self
@@ -49,15 +52,22 @@ class Ahead:
             process.kill()
             process.wait()
 
-    def begin(self, folder: Path, cases: Sequence[Case], profile: str) -> None:
-        """Starts to derive what is not kept of the cases in a folder."""
-        left = sum(not self._cache.keeps(case.sha256, profile) for case in cases)
-        parts = min(self._jobs, left // WORTH_A_PROCESS)
-        if not self._cache.is_on or profile not in PROFILES:
+    def begin(
+        self, folder: Path, cases: Sequence[Case], profiles: Sequence[str]
+    ) -> None:
+        """Starts to derive what is not kept of the cases in a folder.
+
+        Once for a profile: all subjects of a run have the same cases.
+        """
+        new = [x for x in profiles if x in PROFILES and x not in self._begun]
+        if not self._cache.is_on:
             return
+        self._begun |= set(new)
+        left = sum(not self._cache.keeps(c.sha256, x) for c in cases for x in new)
+        parts = min(self._jobs, left // WORTH_A_PROCESS)
         for part in range(parts):
             command = [sys.executable, "-m", "attncheck.ahead"]
-            arguments = [str(folder), profile, str(part), str(parts)]
+            arguments = [str(folder), str(part), str(parts), *new]
             self._processes.append(
                 subprocess.Popen(
                     [*command, *arguments],
@@ -67,25 +77,23 @@ class Ahead:
                 )
             )
 
-    def wait(self, progress: Callable[[], None] = lambda: None) -> None:
-        """Until all is derived.
-
-        Args:
-            progress: called often; what it raises ends the wait.
-        """
-        for process in self._processes:
-            while process.poll() is None:
-                progress()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(POLL_SECONDS)
+    def as_derived(self, cases: Sequence[Case], profile: str) -> Iterator[Case]:
+        """The cases, each when it is derived, or when none is being derived."""
+        left = list(cases)
+        while not all(process.poll() is not None for process in self._processes):
+            ready = {c.id for c in left if self._cache.keeps(c.sha256, profile)}
+            yield from (case for case in left if case.id in ready)
+            left = [case for case in left if case.id not in ready]
+            time.sleep(POLL_SECONDS)  # to look takes time that others work in
+        yield from left
 
 
 def main(argv: Sequence[str]) -> None:
     """Derives a part of the cases in a folder."""
-    folder, profile, part, parts = argv
+    folder, part, parts, *profiles = argv
     # By hash, so that what takes long is in all parts alike.
     cases = sorted(read_cases(Path(folder)), key=lambda case: case.sha256)
-    for case in cases[int(part) :: int(parts)]:
+    for profile, case in product(profiles, cases[int(part) :: int(parts)]):
         Judge(Cache.of_user()).budget(case, profile)  # one a case: it forgets nothing
 
 

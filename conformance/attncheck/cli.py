@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -295,15 +296,16 @@ def run(
         _check_places(json_file, html_file)
         waived = _waivers(asked)
         chosen = choose(asked.set, asked.dtype, case)
-        judging, folders = Judge(Cache.of_user()), []
-        for target in asked.subject:
-            name = target.replace("/", "-").replace(":", "-")
-            folder = place / name if len(asked.subject) > 1 else place
-            with Ahead(judging.cache, jobs) as ahead:
+        cache, folders = Cache.of_user(), []
+        with Ahead(cache, jobs) as ahead:
+            for target in asked.subject:
+                name = target.replace("/", "-").replace(":", "-")
+                folder = place / name if len(asked.subject) > 1 else place
                 _collect(target, chosen, folder, asked, resume, jobs, ahead)
-            folders.append(Folder.read(folder, chosen))
-        targets_of = asked if shrinks else None
-        report = _report(judging, folders, asked.profile, waived, targets_of)
+                folders.append(Folder.read(folder, chosen))
+            judging = Judge(cache, ahead.as_derived)
+            targets_of = asked if shrinks else None
+            report = _report(judging, folders, asked.profile, waived, targets_of)
         _hint(report, asked, chosen)
     _finish(report, judging.cache, output, json_file, html_file)
 
@@ -661,7 +663,9 @@ def _collect(
     ahead: Ahead,
 ) -> None:
     def loaded(subject: Mapping[str, Any]) -> None:
-        ahead.begin(folder, chosen, asked.profile or subject["profile"])
+        # By the strictest as well, to see which profile is met.
+        profiles = dict.fromkeys([asked.profile or subject["profile"], *PROFILES][:2])
+        ahead.begin(folder, chosen, list(profiles))
 
     with _progress() as progress:
         task = progress.add_task(target, total=len(chosen))
@@ -678,7 +682,6 @@ def _collect(
             **asked.workers,
             progress=lambda done: progress.update(task, completed=done),
         )
-        ahead.wait()
 
 
 def _declared(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -743,8 +746,10 @@ def _report(
     """Judges folders, of which `asked`, where given, says how to run their subjects."""
     runs, rest = [], []
     with _progress() as progress:
-        for place, folder in enumerate(progress.track(folders, description="judging")):
-            run = judging.run(folder, profile, waivers)
+        count = sum(len(folder.cases) for folder in folders)
+        task = progress.add_task("judging", total=count)
+        for place, folder in enumerate(folders):
+            run = judging.run(folder, profile, waivers, partial(progress.advance, task))
             if asked is not None and not run.conforms:
                 run = _shrunk(run, asked.subject[place], judging, asked)
             runs.append(run)

@@ -1,7 +1,7 @@
 """From a folder of cases and results to a run: the verdicts about one subject."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,8 @@ class Judge:
     """What every case must give, computed once for all subjects."""
 
     cache: Cache = field(default_factory=lambda: Cache(None))
+    in_order: Callable[[Sequence[Case], str], Iterable[Case]] = lambda cases, _: cases
+    """Puts cases in the order in which they are judged by a profile; it may wait."""
     _expected: dict[str, Expected] = field(default_factory=dict)
     _budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
 
@@ -147,16 +149,22 @@ class Judge:
         folder: Folder,
         profile: str | None = None,
         waivers: Sequence[Waiver] = (),
+        progress: Callable[[], None] = lambda: None,
     ) -> Run:
         """The verdicts about the subject of a folder, by the profile it declares.
 
         What cases show together is shown without those that are waived.
+
+        Args:
+            progress: called once a case.
         """
         name = profile or folder.profile
-        verdicts = [
-            waive(self.verdict(case, folder, name), [folder.name], waivers)
-            for case in folder.cases
-        ]
+        found = {}
+        for case in self.in_order(folder.cases, name):
+            verdict = self.verdict(case, folder, name)
+            found[case.id] = waive(verdict, [folder.name], waivers)
+            progress()
+        verdicts = [found[case.id] for case in folder.cases]
         run = Run(dict(folder.subject) | {"profile": name}, verdicts)
         folder = folder.without(run.waived)
         dtypes = dict.fromkeys(case.dtype for case in folder.cases)
@@ -238,7 +246,7 @@ class Judge:
         for name in PROFILES if cases else ():
             if all(
                 (case.id, name) in passed or self._passes(case, folder, name)
-                for case in cases
+                for case in self.in_order(cases, name)
             ):
                 return name
         return None
