@@ -46,7 +46,7 @@ def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> lis
         NoCaseError: there is none; it says what may have been meant.
     """
     if set_name == "smoke" and not dtypes and pattern == "*":
-        return list(filter(_is_asked, every(set_name)))
+        return list(filter(is_asked, every(set_name)))
     chosen = [c for c in _of(set_name, dtypes) if matches(c.id, pattern)]
     if not chosen:
         where = f" in {', '.join(dtypes)}" if dtypes else ""
@@ -57,7 +57,7 @@ def choose(set_name: str, dtypes: Sequence[str] = (), pattern: str = "*") -> lis
     return chosen
 
 
-def _is_asked(case: Case) -> bool:
+def is_asked(case: Case) -> bool:
     """Whether a smoke run of all types has the case."""
     is_numeric = bool(NUMERIC & set(case.clauses))
     return is_numeric or case.dtype in ASKED_OF_CONVENTIONS

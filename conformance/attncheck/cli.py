@@ -31,7 +31,7 @@ from attncheck.budget import PROFILES
 from attncheck.cache import Cache
 from attncheck.calling import PARTS
 from attncheck.case import DTYPES, Case
-from attncheck.choose import NoCaseError, choose, every
+from attncheck.choose import NoCaseError, choose, every, is_asked
 from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.collect import MOST_WORKERS, collect
 from attncheck.config import TABLE, ConfigError, Settings, settings
@@ -568,7 +568,11 @@ def list_(
     for name in SETS:
         chosen = [*cases(name), *operation_cases(name)]
         by_name = by_clause(chosen)
-        console.print(f"\n[bold]set {name}[/]: {len(chosen)} cases, by clause")
+        asked = len([c for c in chosen if name != SETS[0] or is_asked(c)])
+        console.print(
+            f"\n[bold]set {name}[/]: {len(chosen)} cases, {asked} of them in a run of "
+            "all storage types; by clause"
+        )
         table = Table("clause", "cases", "what it says", box=None)
         for clause in (*CLAUSES, *OPERATION_CLAUSES):
             count = str(len(by_name[clause.name]))

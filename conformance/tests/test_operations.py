@@ -136,6 +136,19 @@ def test_every_case_is_certified(dtype):
 # ------------------------------------------------------------------------ the budget
 
 
+@pytest.mark.parametrize(
+    "case", [c for c in SMOKE if c.op == "latent_attention"], ids=lambda case: case.id
+)
+def test_longer_sums_of_gradients_are_no_room_for_the_output(case):
+    inputs = {name: x for name, x in case.inputs.items() if name != "d_out"}
+    forward = replace(case, inputs=inputs, wants=("output", "lse"))
+    profile = PROFILES["strict"]
+    alone = derive(forward, expected(forward), profile).bounds
+    beside = derive(case, expected(case), profile).bounds
+    for name in ("output", "lse"):
+        np.testing.assert_array_equal(beside[name], alone[name])
+
+
 def test_what_no_query_sees_has_no_room():
     case = BY_ID["rotary-blocked-key-nan/F32"]
     bounds = JUDGE.budget(case, "strict").bounds
