@@ -116,8 +116,9 @@ def by_clause(cases: Sequence[Case]) -> dict[str, list[Case]]:
 def variants(recipe: Recipe, place: int) -> Iterator[dict]:
     """Other numbers, other shapes, a length around each tile's, and a long one.
 
-    Of the three lengths around a tile's a recipe has one, by its place: three that
-    follow each other, which mostly ask for one clause, have all.
+    Of the three lengths around a tile's a recipe of attention has one, by its place:
+    three that follow each other, which mostly ask for one clause, have all.  A recipe
+    of another operation, which is attention but for a step, has one of all lengths.
     """
     for seed in SEEDS:
         yield {"seed": seed, "tag": f"seed{seed}"}
@@ -128,7 +129,8 @@ def variants(recipe: Recipe, place: int) -> Iterator[dict]:
     if not recipe.is_self_attention:
         # Of another operation's, the pairs of components have to come out even.
         shapes["tall"] = TALL._replace(d=12) if recipe.op else TALL
-    for length in LENGTHS[place % AROUND_A_TILE :: AROUND_A_TILE]:
+    step = len(LENGTHS) if recipe.op else AROUND_A_TILE
+    for length in LENGTHS[place % step :: step]:
         square = recipe.is_self_attention
         shapes[f"j{length}"] = of_length(length, square=square)
     if recipe.shape == LONG:

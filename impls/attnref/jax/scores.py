@@ -11,7 +11,7 @@ def accumulate(x):
     """`x` in the accumulation type: float32, or float64 for float64.
 
     16-bit types are cast before any arithmetic, so nothing but a final result is ever
-    rounded to them.
+    rounded to them; and before a compiled step, so that one program serves them all.
 
     Raises:
         ValueError: float64 while x64 is off, where JAX would compute in float32.

@@ -11,7 +11,7 @@ from attnref.spec.checks import check_attention
 from attnref.spec.variants import check_unscaled
 
 from ..attention import put_together
-from ..scores import contract, group, ungroup
+from ..scores import accumulate, contract, group, ungroup
 
 
 def additive_attention(q, k, v, *, w_q, w_k, w_s, **options):
@@ -37,7 +37,8 @@ def additive_attention(q, k, v, *, w_q, w_k, w_s, **options):
     parameters = {"w_q": (w_q, "n d a"), "w_k": (w_k, "h d a"), "w_s": (w_s, "n a")}
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
 
-    additive = partial(_scores, w_q=w_q, w_k=w_k, w_s=w_s)
+    weights = {"w_q": accumulate(w_q), "w_k": accumulate(w_k), "w_s": accumulate(w_s)}
+    additive = partial(_scores, **weights)
     steps = put_together(q, k, v, sizes, scale=1, scores=additive, **options)
     return steps.output, steps.lse
 

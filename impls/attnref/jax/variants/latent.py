@@ -18,7 +18,7 @@ from ..mask import forget_blocked, mask_array
 from ..projection import merge, project
 from ..scores import accumulate, contract
 from .positions import key_positions, query_positions
-from .rotary import thetas, turn
+from .rotary import _thetas, _turn
 
 
 class LatentParams(NamedTuple):
@@ -84,32 +84,40 @@ def latent_attention(
     width = check_rotary(sizes["p"], base=base, width=None, pairing=pairing)
     mask = mask_array(mask, sizes)
     places = query_positions(offset, sizes), key_positions(sizes)
-    angles = thetas(base, width, jnp.promote_types(x.dtype, jnp.float32))
+    angles = _thetas(base, width, jnp.promote_types(x.dtype, jnp.float32))
 
+    dtype = x.dtype
+    params, x, context = _accumulated((params, x, context))
     given = params, x, x if context is None else context, mask, places, angles
     operands = _operands(*given, pairing=pairing, absorbed=absorbed)
     scale = (sizes["d"] + sizes["p"]) ** -0.5
     heads = attention(*operands, mask=mask, scale=scale)
-    return _merged(heads, params, x.dtype, absorbed=absorbed)
+    return _merged(heads, params, absorbed=absorbed).astype(dtype)
+
+
+@jax.jit
+def _accumulated(arrays):
+    """So that what is compiled next serves all 16-bit types and float32."""
+    return jax.tree.map(accumulate, arrays)
 
 
 @partial(jax.jit, static_argnames=("pairing", "absorbed"))
 def _operands(params, x, source, mask, places, thetas, *, pairing, absorbed):
-    """Queries, keys and values, in the accumulation type."""
-    x, source = _forget_blocked(accumulate(x), accumulate(source), mask)
+    """Queries, keys and values."""
+    x, source = _forget_blocked(x, source, mask)
     of_query, of_key = places
-    turned_q = turn(project(x, params.w_qr), of_query, thetas, pairing)
+    turned_q = _turn(project(x, params.w_qr), of_query, thetas, pairing)
     shared = contract(patterns.COMPRESS, source, params.w_kr)[:, None]
-    turned_k = turn(shared, of_key, thetas, pairing)
+    turned_k = _turn(shared, of_key, thetas, pairing)
     of_heads = _absorbed if absorbed else _plain
     return of_heads(params, x, source, turned_q, turned_k)
 
 
-@partial(jax.jit, static_argnames=("dtype", "absorbed"))
-def _merged(heads, params, dtype, *, absorbed):
+@partial(jax.jit, static_argnames="absorbed")
+def _merged(heads, params, *, absorbed):
     if absorbed:
         heads = contract(patterns.ABSORB_VALUE, heads, params.w_v)
-    return merge(heads, params.w_o).astype(dtype)
+    return merge(heads, params.w_o)
 
 
 def _plain(params, x, source, turned_q, turned_k):

@@ -55,7 +55,7 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
     mask = options["mask"] = mask_array(options.get("mask"), sizes)
     clip, distance = shaw_clip(sizes["r"]), distances(offset, sizes)
-    of_keys = _look_up(key_table, distance, clip, mask, sizes["b"])
+    of_keys = _look_up(accumulate(key_table), distance, clip, mask, sizes["b"])
 
     def shaw_scores(q, k):
         return scores(q, k) + _relative_scores(q, of_keys)
@@ -63,7 +63,8 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
     def shaw_attend(weights, v):
         if value_table is None:
             return attend(weights, v)
-        of_values = _look_up(value_table, distance, clip, mask, sizes["b"])
+        table = accumulate(value_table)
+        of_values = _look_up(table, distance, clip, mask, sizes["b"])
         return attend(weights, v) + _relative_attend(weights, of_values)
 
     steps = put_together(
@@ -75,7 +76,7 @@ def shaw_attention(q, k, v, *, key_table, value_table=None, offset=0, **options)
 @partial(jax.jit, static_argnames=("clip", "b"))
 def _look_up(table, distance, clip, mask, b):
     """The table's vectors by pairs, `b i j x`; 0 for a pair that no head may see."""
-    found = accumulate(table)[shaw_row(distance, clip)]
+    found = table[shaw_row(distance, clip)]
     if mask is not None:
         found = jnp.where(mask.any(axis=1)[..., None], found, 0)
     return jnp.broadcast_to(found, (b, *found.shape[1:]))
@@ -117,7 +118,7 @@ def t5_attention(
     )
     check_t5(sizes["r"], max_distance, bidirectional)
     distance = distances(offset, sizes)
-    bias = _bucket_bias(table, distance, max_distance, bidirectional)
+    bias = _bucket_bias(accumulate(table), distance, max_distance, bidirectional)
     steps = put_together(q, k, v, sizes, **_with_bias(options, bias))
     return steps.output, steps.lse
 
@@ -126,7 +127,7 @@ def t5_attention(
 def _bucket_bias(table, distance, max_distance, bidirectional):
     """`b n i j`, with b full or 1."""
     buckets = t5_bucket(distance, len(table), max_distance, bidirectional)
-    return rearrange(accumulate(table)[buckets], patterns.TABLE_BIAS)
+    return rearrange(table[buckets], patterns.TABLE_BIAS)
 
 
 def alibi_attention(q, k, v, *, slopes=None, offset=0, **options):
@@ -150,7 +151,7 @@ def alibi_attention(q, k, v, *, slopes=None, offset=0, **options):
     if slopes is None:
         wide = jnp.promote_types(q.dtype, jnp.float32)
         slopes = jnp.array(alibi_slopes(sizes["n"]), wide)
-    bias = _slope_bias(slopes, distances(offset, sizes))
+    bias = _slope_bias(accumulate(slopes), distances(offset, sizes))
     steps = put_together(q, k, v, sizes, **_with_bias(options, bias))
     return steps.output, steps.lse
 
@@ -158,7 +159,7 @@ def alibi_attention(q, k, v, *, slopes=None, offset=0, **options):
 @jax.jit
 def _slope_bias(slopes, distance):
     """−m_n·|distance|: `b n i j`, with b full or 1."""
-    slopes = accumulate(slopes)[:, None, None]
+    slopes = slopes[:, None, None]
     return -slopes * abs(distance)[:, None].astype(slopes.dtype)
 
 

@@ -50,16 +50,16 @@ def rotate(x, positions, *, base=10000.0, width=None, pairing="halves"):
     check_positions(jax.Array, positions, x)
     width = check_rotary(x.shape[-1], base=base, width=width, pairing=pairing)
     x = accumulate(x)
-    return turn(x, positions, thetas(base, width, x.dtype), pairing)
+    return _turn(x, positions, _thetas(base, width, x.dtype), pairing)
 
 
-def thetas(base, width, dtype):
+def _thetas(base, width, dtype):
     """The angles of a step: base^(−2t / width), by pairs."""
     return jnp.array([base ** (-2 * t / width) for t in range(width // 2)], dtype)
 
 
 @partial(jax.jit, static_argnames="pairing")
-def turn(x, positions, thetas, pairing):
+def _turn(x, positions, thetas, pairing):
     """As `rotate`, for arguments that are checked."""
     angles = positions.astype(x.dtype)[..., None, :, None] * thetas
     cos, sin = jnp.cos(angles), jnp.sin(angles)

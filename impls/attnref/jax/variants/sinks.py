@@ -37,7 +37,7 @@ def sink_attention(q, k, v, *, sinks, **options):
     parameters = {"sinks": (sinks, "n")}
     sizes = check_attention(jax.Array, q, k, v, parameters=parameters, **options)
 
-    with_sinks = partial(_softmax_with, sinks=sinks)
+    with_sinks = partial(_softmax_with, sinks=accumulate(sinks))
     steps = put_together(q, k, v, sizes, softmax=with_sinks, **options)
     return _without_empty(steps.output, steps.masked), steps.lse
 
@@ -56,7 +56,7 @@ def _softmax_with(masked, sinks):
     Args:
         sinks: `n`.
     """
-    column = accumulate(sinks)[:, None, None]
+    column = sinks[:, None, None]
     column = jnp.broadcast_to(column, (*masked.shape[:-1], 1))
     weights, lse = softmax(jnp.concatenate([masked, column], axis=-1))
     return weights[..., :-1], lse
