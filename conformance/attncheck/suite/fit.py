@@ -91,8 +91,8 @@ def _forward(takes: Takes) -> Iterator[Case]:
 def _variants(takes: Takes, dtypes: Sequence[str]) -> Iterator[Case]:
     """What the full set has beside, in shapes that are taken."""
     seen: set[tuple] = set()
-    for recipe in RECIPES:
-        for variant in variants(recipe):
+    for place, recipe in enumerate(RECIPES):
+        for variant in variants(recipe, place):
             shape = variant.get("shape", recipe.shape)
             tag = variant["tag"]
             if (
