@@ -86,7 +86,10 @@ Format = StrEnum("Format", {"text": "text", "json": "json"})
 SetOption = Annotated[
     str | None,
     typer.Option(
-        "--set", help="Which cases; smoke by default.", metavar="|".join(SETS)
+        "--set",
+        help="Which cases; smoke by default, in which F64 and F16 are asked about "
+        "numbers alone, unless --dtype or --case asks for them.",
+        metavar="|".join(SETS),
     ),
 ]
 DtypeOption = Annotated[
