@@ -80,7 +80,7 @@ class Ahead:
     def as_derived(self, cases: Sequence[Case], profile: str) -> Iterator[Case]:
         """The cases, each when it is derived, or when none is being derived."""
         left = list(cases)
-        while not all(process.poll() is not None for process in self._processes):
+        while left and any(process.poll() is None for process in self._processes):
             ready = {c.id for c in left if self._cache.keeps(c.sha256, profile)}
             yield from (case for case in left if case.id in ready)
             left = [case for case in left if case.id not in ready]

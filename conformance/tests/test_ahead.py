@@ -83,6 +83,7 @@ def test_a_case_comes_as_soon_as_it_is_derived(tmp_path):
         os.kill(beside._processes[0].pid, signal.SIGSTOP)
         found = beside.as_derived([*others, first], "strict")
         assert next(found) is first
+        assert list(beside.as_derived([first], "strict")) == [first]
         os.kill(beside._processes[0].pid, signal.SIGCONT)
         assert len(list(found)) == len(others)
 
