@@ -571,11 +571,9 @@ def list_(
     for name in SETS:
         chosen = [*cases(name), *operation_cases(name)]
         by_name = by_clause(chosen)
-        asked = len([c for c in chosen if name != SETS[0] or is_asked(c)])
-        console.print(
-            f"\n[bold]set {name}[/]: {len(chosen)} cases, {asked} of them in a run of "
-            "all storage types; by clause"
-        )
+        asked = len(list(filter(is_asked, chosen)))
+        some = f" ({asked} in a run of all types)" if name == SETS[0] else ""
+        console.print(f"\n[bold]set {name}[/]: {len(chosen)} cases{some}, by clause")
         table = Table("clause", "cases", "what it says", box=None)
         for clause in (*CLAUSES, *OPERATION_CLAUSES):
             count = str(len(by_name[clause.name]))

@@ -285,10 +285,10 @@ def test_list_shows_subjects_clauses_sets_and_faults():
     for name in (*BUILT_IN, *(clause.name for clause in clauses)):
         assert name in ended.stdout
     for name in SETS:
-        made = [*cases(name), *operation_cases(name)]
-        asked = [case for case in choose(name) if not case.id.startswith("real/")]
-        found = f"set {name}: {len(made)} cases, {len(asked)} of them in a run of all"
-        assert found in shown
+        count = len(cases(name)) + len(operation_cases(name))
+        assert f"set {name}: {count} cases" in ended.stdout
+    asked = [case for case in choose("smoke") if not case.id.startswith("real/")]
+    assert f"({len(asked)} in a run of all types)" in ended.stdout
 
 
 def test_list_shows_the_cases_of_a_clause_and_why_they_are_there():

@@ -12,8 +12,8 @@ from attncheck.budget import PROFILES, budget, is_void
 from attncheck.case import AXES, DTYPES, FORWARD
 from attncheck.clauses import CLAUSES
 from attncheck.definition import expected
-from attncheck.suite import RECIPES, SETS, by_clause, cases
-from attncheck.suite.shapes import COINCIDENCE, PRIMES, UNGROUPED
+from attncheck.suite import RECIPES, SETS, by_clause, cases, operation_cases
+from attncheck.suite.shapes import COINCIDENCE, LENGTHS, PRIMES, UNGROUPED
 from attncheck.suite.values import normal, source
 
 SMOKE = cases("smoke")
@@ -309,3 +309,11 @@ def _shape(case) -> tuple[int, ...]:
 
 def _is_prime(number: int) -> bool:
     return all(number % divisor for divisor in range(2, number))
+
+
+@pytest.mark.parametrize("made", [cases, operation_cases])
+def test_the_full_set_has_every_length_around_a_tile(made):
+    names = [case.id.partition("/")[0] for case in made("full", ["F32"])]
+    for length in LENGTHS:
+        recipes = [name for name in names if name.endswith(f"@j{length}")]
+        assert len(recipes) > 3, length

@@ -175,7 +175,7 @@ def performer_attention(
     logs_q, logs_k = (random_features(x, draws, scale) for x in (q, k))
     top_q, features_q = _shifted(logs_q, None, axis=-1)
     top_k, features_k = _shifted(logs_k, mask, axis=(-2, -1))
-    output, total = _taken(features_q, features_k, v, mask, count)
+    output, total = _taken(features_q, features_k, v, None, count)
     lse = _shifted_back(_log(total), top_q, top_k, math.log(len(draws)))
     return output.astype(dtype), lse
 
