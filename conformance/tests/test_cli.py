@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 import attnref
-from attncheck import cli, minilm
+from attncheck import minilm
 from attncheck.__main__ import NEEDS
 from attncheck.cache import Cache
 from attncheck.case import DTYPES
 from attncheck.choose import choose
 from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
-from attncheck.cli import app
+from attncheck.cli import app, places
 from attncheck.exchange import CASES, RESULTS, read_cases
 from attncheck.frameworks import NAMES
 from attncheck.suite import SETS, cases, operation_cases
@@ -175,7 +175,7 @@ def test_the_cache_is_tidied_when_the_verdict_is_printed(monkeypatch):
     monkeypatch.setattr(Cache, "prune", prune)
     for target, status in ((RIGHT, 0), ("mine.py:zeros", 1)):
         for patience, notes in ((1e9, 0), (-1, 1)):
-            monkeypatch.setattr(cli, "PATIENCE", patience)
+            monkeypatch.setattr(places, "PATIENCE", patience)
             ended = attncheck("run", target, "--case", "plain/F32")
             assert ended.exit_code == status
             (*_, verdict, last) = ended.stdout.splitlines()

@@ -28,10 +28,11 @@ def fast() -> Library:
         if causal and mask is not None:
             raise ValueError("`mask` is an array or 'causal', not both")
         masks = "causal" if causal else mask if mask is None else _array(mask)
-        options = {"mask": masks, "sinks": sinks if sinks is None else _array(sinks)}
+        sinks = sinks if sinks is None else _array(sinks)
         run = mx.fast.scaled_dot_product_attention
         with mx.stream(mx.cpu):
-            out = run(*map(_array, (q, k, v)), scale=scale, **options)
+            arrays = map(_array, (q, k, v))
+            out = run(*arrays, scale=scale, mask=masks, sinks=sinks)
             if out.dtype == mx.bfloat16:
                 return np.array(out.view(mx.uint16)).view(q.dtype)
             return np.array(out)
