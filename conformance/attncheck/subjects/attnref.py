@@ -1,5 +1,6 @@
 """The rooms of this project as subjects: every step, and their own gradients."""
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -52,18 +53,50 @@ def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subjec
             room.MultiHeadParams(**params), x, context, **options
         )
 
-    def latent_params(given):
+    operations = {n: getattr(variants, n) for n in OPERATIONS if hasattr(variants, n)}
+    gradients = {n: getattr(variants, f"{n}_vjp", None) for n in operations}
+    if "latent_attention" in operations:
+        call, vjp = _latent(variants)
+        operations["latent_attention"] = call
+        if gradients["latent_attention"]:
+            gradients["latent_attention"] = vjp
+    if "linear_attention" in operations:
+        operations["linear_attention"] = _linear(variants)
+    return Subject(
+        call=room.attention_steps,
+        framework=framework,
+        name=room.__name__,
+        accepts=frozenset(KEYWORDS),
+        returns=room.Steps._fields,
+        grad=room.attention_vjp,
+        multi_head=multi_head,
+        operations=operations,
+        operation_grads={n: grad for n, grad in gradients.items() if grad},
+        profile="strict",
+    )
+
+
+def _latent(variants: Any) -> tuple[Callable, Callable]:
+    """Latent attention and its gradients, which take the weights by their names."""
+
+    def params_of(given):
         fields = variants.LatentParams._fields
         return variants.LatentParams(**{name: given.pop(name) for name in fields})
 
-    def latent(x, context=None, **given):
-        return variants.latent_attention(latent_params(given), x, context, **given)
+    def call(x, context=None, **given):
+        return variants.latent_attention(params_of(given), x, context, **given)
 
-    def latent_vjp(d_out, x, context=None, d_lse=None, **given):
-        params = latent_params(given)
+    def vjp(d_out, x, context=None, d_lse=None, **given):
+        params = params_of(given)
         return variants.latent_attention_vjp(d_out, params, x, context, **given)
 
-    def linear(q, k, v, recurrent=False, **given):
+    return call, vjp
+
+
+def _linear(variants: Any) -> Callable:
+    """Linear attention; `recurrent` takes it step by step."""
+
+    def call(q, k, v, recurrent=False, **given):
         if not recurrent:
             return variants.linear_attention(q, k, v, **given)
         state, outputs, lses = None, [], []
@@ -80,22 +113,4 @@ def subject_of(room: ModuleType, framework: str, variants: Any = None) -> Subjec
         together = rearrange(outputs, "i b n 1 e -> b n i e")
         return together, rearrange(lses, "i b n 1 -> b n i")
 
-    operations = {n: getattr(variants, n) for n in OPERATIONS if hasattr(variants, n)}
-    for name, call in (("latent_attention", latent), ("linear_attention", linear)):
-        if name in operations:
-            operations[name] = call
-    gradients = {n: getattr(variants, f"{n}_vjp", None) for n in operations}
-    if gradients.get("latent_attention"):
-        gradients["latent_attention"] = latent_vjp
-    return Subject(
-        call=room.attention_steps,
-        framework=framework,
-        name=room.__name__,
-        accepts=frozenset(KEYWORDS),
-        returns=room.Steps._fields,
-        grad=room.attention_vjp,
-        multi_head=multi_head,
-        operations=operations,
-        operation_grads={n: grad for n, grad in gradients.items() if grad},
-        profile="strict",
-    )
+    return call
