@@ -148,3 +148,16 @@ def test_what_jax_compiled_goes_too_when_there_is_too_much(tmp_path, monkeypatch
     kept.keep_expected(RANDOM.sha256, expected(RANDOM))
     kept.prune()
     assert list(compiled.parent.iterdir()) == [theirs]
+
+
+def test_what_jax_compiled_goes_last(tmp_path, monkeypatch):
+    compiled = tmp_path / "jax" / f"jit__where-{'0' * 64}-cache"
+    compiled.parent.mkdir()
+    compiled.write_bytes(b"code")
+    os.utime(compiled, (0, 0))  # long before all else
+    kept = Cache(tmp_path / "0123456789abcdef")
+    kept.keep_expected(RANDOM.sha256, expected(RANDOM))
+    monkeypatch.setattr(cache_module, "LIMIT", len(b"code"))
+    kept.prune()
+    assert list(kept._folder.iterdir()) == []
+    assert compiled.exists()
