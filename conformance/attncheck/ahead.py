@@ -84,7 +84,8 @@ class Ahead:
             ready = {c.id for c in left if self._cache.keeps(c.sha256, profile)}
             yield from (case for case in left if case.id in ready)
             left = [case for case in left if case.id not in ready]
-            time.sleep(POLL_SECONDS)  # to look takes time that others work in
+            if not ready:  # to look takes time that others work in
+                time.sleep(POLL_SECONDS)
         yield from left
 
 

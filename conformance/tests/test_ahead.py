@@ -75,15 +75,21 @@ def test_a_profile_is_derived_once_for_all_subjects(tmp_path):
         assert len(beside._processes) == 2
 
 
-def test_a_case_comes_as_soon_as_it_is_derived(tmp_path):
+def test_a_case_comes_as_soon_as_it_is_derived(tmp_path, monkeypatch):
     first, *others = CHOSEN
     Judge(Cache.of_user()).budget(first, "strict")
+
+    def waits(seconds):
+        pytest.fail("it waits for what is there already")
+
     with Ahead(Cache.of_user(), jobs=1) as beside:
         beside.begin(tmp_path, [first, *others], ["strict"])
         os.kill(beside._processes[0].pid, signal.SIGSTOP)
         found = beside.as_derived([*others, first], "strict")
-        assert next(found) is first
-        assert list(beside.as_derived([first], "strict")) == [first]
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "sleep", waits)
+            assert next(found) is first
+            assert list(beside.as_derived([first], "strict")) == [first]
         os.kill(beside._processes[0].pid, signal.SIGCONT)
         assert len(list(found)) == len(others)
 
