@@ -22,7 +22,7 @@ from attncheck.budget import (
     split,
 )
 from attncheck.cache import Cache
-from attncheck.case import INTERMEDIATES, Case
+from attncheck.case import Case
 from attncheck.definition import Expected, expected
 from attncheck.exchange import (
     MODEL,
@@ -280,7 +280,7 @@ class Judge:
             if not derived.random or is_void(case, want, derived.bounds):
                 continue
             for name, got in folder.results[case.id].arrays.items():
-                if name in INTERMEDIATES or name not in derived.deviation:
+                if name not in derived.deviation:
                     continue
                 if _is_countable(case, name, got, getattr(want, name)):
                     given = case, want, derived, PROFILES[profile], got

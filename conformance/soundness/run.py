@@ -35,7 +35,7 @@ from attncheck.budget import (
     pool,
     sample,
 )
-from attncheck.case import DTYPES, INTERMEDIATES, Case
+from attncheck.case import DTYPES, Case
 from attncheck.definition import Expected, expected
 from attncheck.suite import RECIPES, build
 from attncheck.suite.recipe import Recipe
@@ -298,9 +298,7 @@ def count(given: Given, one: Implementation, tally: Tally, finding: Finding) -> 
 
 def is_counted(given: Given, one: Implementation, name: str, got: np.ndarray) -> bool:
     """Whether a result adds to the pooled statistics: it is one of a random case."""
-    is_random = (
-        name in given.budget(one.profile).deviation and name not in INTERMEDIATES
-    )
+    is_random = name in given.budget(one.profile).deviation
     return is_random and got.size > 0 and not one.exception(given.case, name)
 
 

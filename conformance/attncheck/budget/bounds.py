@@ -73,11 +73,18 @@ def derive(
             add up to the bound of the whole.
 
     The expected values of a float64 case are themselves rounded to float64, once; that
-    rounding is counted in.
+    rounding is counted in.  Of intermediates there are bounds alone: no statistics are
+    made of them.
     """
     problem = Problem(case, expected, units(case, profile), queries=queries)
     found = assemble(problem, why_dependent(problem))
+    parts = {"linear": found.linear, "deviation": found.deviation}
+    found = replace(found, **{part: _returned(x) for part, x in parts.items()})
     return _around_rounded(found, expected) if case.dtype == "F64" else found
+
+
+def _returned(part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array for name, array in part.items() if name not in INTERMEDIATES}
 
 
 def assemble(problem: Problem, dependent: str | None) -> Budget:
