@@ -17,6 +17,10 @@ NEEDS = (
 )
 
 
+EXIT_INTERRUPTED = 130
+"""As a shell has it: 128 and the number of the signal."""
+
+
 def missing() -> str | None:
     """What to install, where something is missing that the judge needs."""
     names = ", ".join(name for name in NEEDS if find_spec(name) is None)
@@ -33,11 +37,13 @@ def main() -> None:
     if (sentence := missing()) is not None:
         print(sentence, file=sys.stderr)
         sys.exit(2)
-    _import_numpy()
-    from attncheck.cli import app
-
     try:
+        _import_numpy()
+        from attncheck.cli import app
+
         app()
+    except KeyboardInterrupt:  # while it is imported: later the application sees to it
+        sys.exit(EXIT_INTERRUPTED)
     except Exception:  # status 1 is a verdict, and this is none
         traceback.print_exc()
         sys.exit(2)

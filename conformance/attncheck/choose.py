@@ -69,8 +69,9 @@ def _of(set_name: str, dtypes: Sequence[str]) -> list[Case]:
 
 def _meant(pattern: str, set_name: str, dtypes: Sequence[str]) -> str:
     """What else a glob that no case matches may be."""
-    if pattern in {clause.name for clause in (*CLAUSES, *OPERATION_CLAUSES)}:
-        command = f"attncheck list --cases --clause {pattern}"
+    clauses = [clause.name for clause in (*CLAUSES, *OPERATION_CLAUSES)]
+    if bare(pattern) in clauses:
+        command = f"attncheck list --cases --clause {bare(pattern)}"
         return f": it is a clause, of which `{command}` shows the cases"
     for other in SETS:
         if other != set_name and any(

@@ -266,8 +266,8 @@ class _Process:
         """One sentence: its own last one, or how it was lost."""
         if self._popen.returncode == EXIT_SUBJECT:
             return self._last_words
-        said = self._last_words
-        return f"while importing it, {lost.message}; it last said: {said!r}"
+        said = f"; it last said: {self._last_words!r}" if self._last_words else ""
+        return f"while importing it, {lost.message}{said}"
 
 
 def _answer(text: bytes, task: str | None) -> Answer | None:

@@ -172,7 +172,7 @@ class Judge:
         samples = list(self._samples(folder, name))
         return replace(
             run,
-            measured={dtype: self._measured(folder, dtype, passed) for dtype in dtypes},
+            measured={x: self._measured(folder, x, name, passed) for x in dtypes},
             pooled=_pooled(samples),
             warnings=[one for one in _noisy(samples) if (one.case, name) in passed],
             laws=self.laws(folder, name),
@@ -235,21 +235,30 @@ class Judge:
                 yield Evidence(verdict, got, self.expected(case), bounds)
 
     def _measured(
-        self, folder: Folder, dtype: str, passed: Set[tuple[str, str]]
+        self, folder: Folder, dtype: str, declared: str, passed: Set[tuple[str, str]]
     ) -> str | None:
         """The first profile, strictest first, under which all that was done passes.
+
+        Where the declared one is not met it is a looser one: what is before that in the
+        order may allow what it does not, as `tf32` allows rounded operands.
 
         Args:
             passed: ids of cases and profiles of which that is known.
         """
         cases = [c for c in folder.cases if c.dtype == dtype and folder.has_done(c)]
-        for name in PROFILES if cases else ():
-            if all(
+        if not cases:
+            return None
+
+        def is_met(name: str) -> bool:
+            return all(
                 (case.id, name) in passed or self._passes(case, folder, name)
                 for case in self.in_order(cases, name)
-            ):
-                return name
-        return None
+            )
+
+        names = list(PROFILES)
+        if not is_met(declared):
+            names = names[names.index(declared) + 1 :]
+        return next(filter(is_met, names), None)
 
     def _passes(self, case: Case, folder: Folder, profile: str) -> bool:
         bounds = self.budget(case, profile).bounds

@@ -289,6 +289,7 @@ def test_list_shows_subjects_clauses_sets_and_faults():
         assert f"set {name}: {count} cases" in ended.stdout
     asked = [case for case in choose("smoke") if not case.id.startswith("real/")]
     assert f"({len(asked)} in a run of all types)" in ended.stdout
+    assert "set smoke" not in attncheck("list", "--set", "full").stdout
 
 
 def test_list_shows_the_cases_of_a_clause_and_why_they_are_there():
@@ -351,6 +352,13 @@ USAGE = {
     "export": (["export", "mine.py"], "attncheck: 'mine.py/cases': Not a directory"),
     "near target": (["run", "attnref.nunpy"], "did you mean 'attnref.numpy'?"),
     "near profile": (["run", RIGHT, "--profile", "strcit"], "did you mean 'strict'?"),
+    "set of a list": (["list", "--set", "huge"], "set is one of smoke, full, not"),
+    "clause in a dtype": (["run", RIGHT, "--case", "causal/F32"], "it is a clause"),
+    "a folder as a file": (["run", RIGHT, "--html", "."], "'.' is a folder"),
+    "a part twice": (
+        ["fingerprint", RIGHT, "--map", "mask=a", "--map", "mask=b"],
+        "--map gives 'mask' twice, as 'a' and as 'b'",
+    ),
     "near clause": (["list", "--clause", "scors"], "did you mean 'scores'?"),
     "clause": (["list", "--clause", "zzz"], "no clause 'zzz'; `attncheck list`"),
     "waivers": (

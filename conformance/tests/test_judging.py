@@ -220,6 +220,19 @@ def test_what_is_measured_is_the_strictest_profile_that_all_cases_pass():
         assert run.conforms == (profile == "strict")
 
 
+def test_where_the_declared_profile_is_not_met_no_stricter_one_is_measured():
+    """`tf32` allows operands to be rounded, which `tensor-core` does not."""
+    keys, off = np.array([8, 7.75]), 2.0**-12
+    arrays = {"q": [[8]], "k": keys[:, None], "v": [[1], [-1]]}
+    arrays = {name: np.array([[x]], np.float16) for name, x in arrays.items()}
+    sharp = Case("sharp", (), "", "F16", arrays, scale=1.0, wants=("output",))
+    weights = np.exp(8 * keys * [1 + off, 1 - off] - 64)
+    output = np.reshape(weights @ [1, -1] / weights.sum(), (1, 1, 1, 1))
+    given = folder([sharp], done(sharp, output=output.astype(np.float16)))
+    assert JUDGE.run(given, "tf32").measured == {"F16": "tf32"}
+    assert JUDGE.run(given, "tensor-core").measured == {"F16": "eager"}
+
+
 def test_one_case_that_no_profile_explains_is_measured_as_none():
     wrong = done(PLAIN, output=np.zeros_like(expected(PLAIN).output, np.float32))
     run = JUDGE.run(folder([PLAIN, MASKED], wrong, done(MASKED)))

@@ -1,6 +1,7 @@
 """`attncheck list` and `doctor`: what there is to judge, and to judge it with."""
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from attncheck import frameworks, minilm
 from attncheck.choose import every, is_asked
 from attncheck.clauses import CLAUSES, OPERATION_CLAUSES
 from attncheck.cli.app import UsageError, app, usage_errors
-from attncheck.cli.options import SetOption
+from attncheck.cli.options import WholeSetOption
 from attncheck.config import Settings
 from attncheck.subjects import LIBRARIES
 from attncheck.suggest import near
@@ -37,29 +38,20 @@ def list_(
     clause_name: Annotated[
         str | None, typer.Option("--clause", help="Only the cases of this clause.")
     ] = None,
-    set_name: SetOption = None,
+    set_name: WholeSetOption = None,
 ) -> None:
     """Show the built-in subjects, the clauses of the spec, the cases and the faults."""
-    if show_cases or clause_name is not None:
-        with usage_errors():
-            _list_cases(Settings(set=set_name or SETS[0]).set, clause_name)
-        return
+    with usage_errors():
+        chosen = Settings(set=set_name or SETS[0]).set
+        if show_cases or clause_name is not None:
+            _list_cases(chosen, clause_name)
+            return
     console = Console(highlight=False)
     console.print("[bold]subjects[/]", *(f"  {name}" for name in ROOMS), sep="\n")
     for name, entry in LIBRARIES.items():
         missing = f" (not installed: {', '.join(entry.missing)})" * bool(entry.missing)
         console.print(f"  {name}[dim]{escape(missing)}[/]", soft_wrap=True)
-    for name in SETS:
-        chosen = [*cases(name), *operation_cases(name)]
-        by_name = by_clause(chosen)
-        asked = len(list(filter(is_asked, chosen)))
-        some = f" ({asked} in a run of all types)" if name == SETS[0] else ""
-        console.print(f"\n[bold]set {name}[/]: {len(chosen)} cases{some}, by clause")
-        table = Table("clause", "cases", "what it says", box=None)
-        for clause in (*CLAUSES, *OPERATION_CLAUSES):
-            count = str(len(by_name[clause.name]))
-            table.add_row(clause.name, count, clause.sentence)
-        console.print(table)
+    _print_clauses(console, SETS if set_name is None else [chosen])
     console.print(f"\n[bold]faults[/]: {len(FAULTS)} that a report can name")
     table = Table(Column("fault", no_wrap=True), "what it does", box=None)
     for variant in FAULTS:
@@ -89,6 +81,23 @@ def _version(distribution: str) -> str:
         return version(distribution)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _print_clauses(console: Console, names: Sequence[str]) -> None:
+    """Prints how many cases sets have, and how many of them each clause has."""
+    console.print()
+    counts = []
+    for name in names:
+        found = [*cases(name), *operation_cases(name)]
+        counts.append(by_clause(found))
+        asked = len(list(filter(is_asked, found)))
+        some = f" ({asked} in a run of all types)" if name == SETS[0] else ""
+        console.print(f"[bold]set {name}[/]: {len(found)} cases{some}")
+    table = Table("clause", *names, "what it says", box=None)
+    for clause in (*CLAUSES, *OPERATION_CLAUSES):
+        numbers = (str(len(by_name[clause.name])) for by_name in counts)
+        table.add_row(clause.name, *numbers, clause.sentence)
+    console.print(table)
 
 
 def _list_cases(set_name: str, clause: str | None) -> None:

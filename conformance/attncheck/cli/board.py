@@ -19,7 +19,7 @@ from attncheck.cli.options import (
     FormatOption,
     HtmlOption,
     JsonOption,
-    SetOption,
+    WholeSetOption,
 )
 from attncheck.cli.places import check_places, place_of, tidy
 from attncheck.judging import Judge
@@ -45,7 +45,7 @@ def board(
     only: Annotated[
         str, typer.Option(help="Only implementations that match, as in 'jax:*'.")
     ] = "*",
-    set_name: SetOption = None,
+    set_name: WholeSetOption = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds that one case or probe may take.", min=0.1)
     ] = 60.0,

@@ -94,6 +94,9 @@ def _declared(pairs: Sequence[str] | None) -> dict[str, str]:
         part, equals, keyword = pair.partition("=")
         if not (part and equals and keyword):
             raise UsageError(f"--map is like mask=allowed, not {pair!r}")
+        if part in declared:
+            both = f"{declared[part]!r} and as {keyword!r}"
+            raise UsageError(f"--map gives {part!r} twice, as {both}")
         declared[part] = keyword
     return declared
 

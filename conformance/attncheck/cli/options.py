@@ -23,6 +23,12 @@ SetOption = Annotated[
         metavar="|".join(SETS),
     ),
 ]
+WholeSetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--set", help="Which cases; smoke by default.", metavar="|".join(SETS)
+    ),
+]
 DtypeOption = Annotated[
     list[str] | None,
     typer.Option(help="Only this dtype; again for more.", metavar="|".join(DTYPES)),

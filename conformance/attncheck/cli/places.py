@@ -17,7 +17,11 @@ PATIENCE = 2.0
 def check_places(*files: Path | None) -> None:
     """Raises UsageError before a long run, not after it."""
     for file in files:
-        if file is not None and not file.resolve().parent.is_dir():
+        if file is None:
+            continue
+        if file.is_dir():
+            raise UsageError(f"{str(file)!r} is a folder, and no file to write")
+        if not file.resolve().parent.is_dir():
             raise UsageError(f"there is no folder for {str(file)!r}")
 
 

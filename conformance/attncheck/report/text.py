@@ -64,8 +64,9 @@ def print_text(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _lines(subject: Mapping[str, Any]) -> Iterator[str]:
-    version, profile = subject.get("version", ""), subject["profile"]
-    yield f"[bold]{escape(subject['name'])}[/]  {escape(version)}  profile {profile}"
+    version, profile = subject.get("version", ""), f"profile {subject['profile']}"
+    rest = "  ".join(filter(None, [escape(version), profile]))
+    yield f"[bold]{escape(subject['name'])}[/]  {rest}"
     for name, value in subject.get("conventions", {}).items():
         yield f"  differs from the spec: {name} = {escape(str(value))}"
     yield from _damage(subject["damage"])

@@ -160,7 +160,8 @@ def diagnosis(found: Mapping[str, Any]) -> list[str]:
         head = [f"{several} {part} {counted(total, 'failing case')} ({dtypes}):"]
         return head + [f"{_named(one)} {one['explains']}." for one in found["causes"]]
     one = found["causes"][0]
-    passing = f"{one['explains']} of {counted(total, 'failing case')} pass"
+    passing = f"{one['explains']} of {counted(total, 'failing case')} "
+    passing += "passes" if total == 1 else "pass"
     lines = [f"{_named(one)} With that, {passing} ({dtypes})."]
     return lines + [
         f"or, no case here tells them apart: {_named(x)}" for x in one["alike"]
@@ -227,6 +228,7 @@ def left_out(subject: Mapping[str, Any]) -> list[str]:
         lines.append(f"{words}: --accepts {option}{sense}")
     if {PART_OF.get(word) for word in ignored} & {"causal", "window"}:
         lines.append("a causal mask or a window comes as a mask")
+        lines.append("what its own flag means: attncheck fingerprint")
     return lines
 
 
