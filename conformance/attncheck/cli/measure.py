@@ -33,7 +33,8 @@ from attncheck.report import (
 
 * `attncheck fingerprint torch.nn.functional:scaled_dot_product_attention`
 * `attncheck fingerprint my.py:attention --map mask=allowed --format json`
-"""
+
+Exit status: 0 measured, 1 not found out how to call it, 2 usage or environment."""
 )
 def fingerprint(
     target: Annotated[str, typer.Argument(help="As for `run`.")],

@@ -29,10 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Without a device it says so, in one sentence, and that is no failure.
     """
     parser = argparse.ArgumentParser(
-        prog="attncheck gpu", description="Judge and time the fused backends on a GPU."
+        prog="attncheck gpu",
+        description="Judge and time the fused backends on a GPU.",
+        epilog="Exit status: 0 right, or no device to run on; 1 wrong; 2 environment.",
     )
     parser.add_argument("--out", type=Path, help="a folder for gpu.json and gpu.txt")
-    parser.add_argument("--seconds", type=float, default=SECONDS)
+    allowed = f"how long all of it may take; {SECONDS:g} by default"
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=allowed)
     given = parser.parse_args(argv)
     if find_spec("torch") is None:
         print("attncheck gpu: not run: torch is not installed")
