@@ -78,8 +78,8 @@ def derive(
     """
     problem = Problem(case, expected, units(case, profile), queries=queries)
     found = assemble(problem, why_dependent(problem))
-    parts = {"linear": found.linear, "deviation": found.deviation}
-    found = replace(found, **{part: _returned(x) for part, x in parts.items()})
+    linear, deviation = _returned(found.linear), _returned(found.deviation)
+    found = replace(found, linear=linear, deviation=deviation)
     return _around_rounded(found, expected) if case.dtype == "F64" else found
 
 

@@ -90,7 +90,7 @@ def diff(
 
 def _declared(pairs: Sequence[str] | None) -> dict[str, str]:
     """Part of a call → keyword, of the values of --map."""
-    declared = {}
+    declared: dict[str, str] = {}
     for pair in pairs or ():
         part, equals, keyword = pair.partition("=")
         if not (part and equals and keyword):
