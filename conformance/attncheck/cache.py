@@ -34,8 +34,8 @@ _OURS = re.compile(
 """Folder and name of a file that is written here."""
 
 LIMIT = 2**32
-"""Bytes; when a run leaves more, files go.  A full set has 2.4 GB, or 3.9 GB
-under two profiles."""
+"""Bytes; when a run leaves more, files go.  A full set has 2.4 GB, of which 1.5
+are budgets, and those again under another profile."""
 
 COMPILED = "jax"
 """The folder of what JAX compiles."""

@@ -19,6 +19,8 @@ from attncheck.cli.options import (
     FormatOption,
     HtmlOption,
     JsonOption,
+    OutOption,
+    ResumeOption,
     WholeSetOption,
 )
 from attncheck.cli.places import check_places, place_of, tidy
@@ -49,12 +51,8 @@ def board(
     timeout: Annotated[
         float, typer.Option(help="Seconds that one case or probe may take.", min=0.1)
     ] = 60.0,
-    out: Annotated[
-        Path | None, typer.Option(help="Keep cases and results in this folder.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the results that --out holds.")
-    ] = False,
+    out: OutOption = None,
+    resume: ResumeOption = False,
     against: Annotated[
         Path | None, typer.Option(help="A board to say what changed since.")
     ] = None,
@@ -63,9 +61,7 @@ def board(
     html_file: HtmlOption = None,
 ) -> None:
     """Measure and judge every library that is installed here, one after the other."""
-    with usage_errors(), place_of(out) as place:
-        if resume and out is None:
-            raise UsageError("--resume goes on in a folder: say which, with --out")
+    with usage_errors(), place_of(out, resume) as place:
         check_places(json_file, html_file)
         cache = Cache.of_user()
         old = None if against is None else boards.read(against)

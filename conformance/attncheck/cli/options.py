@@ -68,6 +68,12 @@ MapOption = Annotated[
 ProbeTimeoutOption = Annotated[
     float, typer.Option(help="Seconds that one probe may take.", min=0.1)
 ]
+OutOption = Annotated[
+    Path | None, typer.Option(help="Keep cases and results in this folder.")
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Keep the results that --out holds.")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="What goes to stdout.")]
 JsonOption = Annotated[
     Path | None, typer.Option("--json", help="Also write the JSON report here.")

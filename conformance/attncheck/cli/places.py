@@ -26,8 +26,14 @@ def check_places(*files: Path | None) -> None:
 
 
 @contextmanager
-def place_of(out: Path | None) -> Iterator[Path]:
-    """The folder to work in: the one given, or one that goes away afterwards."""
+def place_of(out: Path | None, resume: bool) -> Iterator[Path]:
+    """The folder to work in: the one given, or one that goes away afterwards.
+
+    Raises:
+        UsageError: there is nothing to resume in the latter.
+    """
+    if resume and out is None:
+        raise UsageError("--resume goes on in a folder: say which, with --out")
     if out is not None:
         yield out
         return

@@ -29,7 +29,9 @@ from attncheck.cli.options import (
     FrameworkOption,
     HtmlOption,
     JsonOption,
+    OutOption,
     ProfileOption,
+    ResumeOption,
     SetOption,
     WaiversOption,
 )
@@ -106,12 +108,8 @@ def run(
             min=1,
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Keep cases and results in this folder.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the results that --out holds.")
-    ] = False,
+    out: OutOption = None,
+    resume: ResumeOption = False,
     shrinks: Annotated[
         bool,
         typer.Option(
@@ -123,7 +121,7 @@ def run(
     html_file: HtmlOption = None,
 ) -> None:
     """Judge implementations, each in worker processes of its own."""
-    with usage_errors(), place_of(out) as place:
+    with usage_errors(), place_of(out, resume) as place:
         asked = settings(
             Path.cwd(),
             subject=targets,
@@ -142,8 +140,6 @@ def run(
                 "Missing argument: what to judge, as in `attncheck run my.py:attention`"
                 f", or `subject` in [tool.{TABLE}] of pyproject.toml"
             )
-        if resume and out is None:
-            raise UsageError("--resume goes on in a folder: say which, with --out")
         check_places(json_file, html_file)
         waived = _waivers(asked)
         chosen = choose(asked.set, asked.dtype, case)
