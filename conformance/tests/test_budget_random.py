@@ -22,7 +22,7 @@ from attncheck.budget.problem import Problem
 from attncheck.budget.profile import units
 from attncheck.budget.quadrature import RANDOM
 from attncheck.budget.randomness import why_dependent
-from attncheck.case import DTYPES, Case
+from attncheck.case import DTYPES, INTERMEDIATES, Case
 from attncheck.definition import expected
 
 DRAWS = 600
@@ -200,6 +200,15 @@ def test_deviations_of_what_storage_rounds_are_no_more_than_twice_those_drawn(
     found = shares(make_case(), letter)
     for name in names:
         assert np.median(found[name]) > 0.5, name
+
+
+def test_of_intermediates_there_are_bounds_alone():
+    case = make_case()
+    found = derive(case, expected(case), PROFILES["strict"])
+    assert found.random
+    assert set(INTERMEDIATES) < set(found.bounds)
+    results = set(found.bounds) - set(INTERMEDIATES)
+    assert set(found.linear) == set(found.deviation) == results
 
 
 def test_deviations_of_a_float64_case_count_the_rounding_of_what_is_expected():

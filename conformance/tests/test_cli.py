@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import attnref
-from attncheck import minilm
+from attncheck import __main__, minilm
 from attncheck.__main__ import NEEDS
 from attncheck.cache import Cache
 from attncheck.case import DTYPES
@@ -302,6 +302,18 @@ def test_list_shows_the_cases_of_a_clause_and_why_they_are_there():
     assert "no-keys" not in ended.stdout
     assert "no-keys" in attncheck("list", "--cases").stdout
     assert "plain@seed1" in attncheck("list", "--cases", "--set", "full").stdout
+
+
+def test_an_interruption_while_it_is_imported_is_silent(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__, "_import_numpy", interrupted)
+    monkeypatch.setattr(sys, "argv", ["attncheck", "doctor"])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_the_version_is_shown():

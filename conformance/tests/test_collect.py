@@ -114,6 +114,10 @@ IMPORTS = {
         "import sys; sys.exit('no licence')",
         "exit status 1; it last said: 'no lic",
     ),
+    "leaves silently": (
+        "import sys; sys.exit(5)",
+        "the process ended itself with exit status 5.",
+    ),
     "crashes": ("import ctypes; ctypes.string_at(0)", "ended by SIGSEGV"),
     "hangs": ("while True: pass", "no result within 1 s"),
     "raises": (
@@ -131,7 +135,7 @@ def test_an_import_that_does_not_end_well_is_a_usage_error(
     timeout = 1 if "while" in source else 60
     with pytest.raises(SubjectError) as caught:
         collect(target("f", source), FEW, tmp_path / "run", timeout=timeout)
-    assert says in str(caught.value)
+    assert says in f"{caught.value}."
     assert "\n" not in str(caught.value)
 
 
