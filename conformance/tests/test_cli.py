@@ -366,6 +366,8 @@ USAGE = {
     "near profile": (["run", RIGHT, "--profile", "strcit"], "did you mean 'strict'?"),
     "set of a list": (["list", "--set", "huge"], "set is one of smoke, full, not"),
     "clause in a dtype": (["run", RIGHT, "--case", "causal/F32"], "it is a clause"),
+    "resume": (["run", RIGHT, "--resume"], "say which, with --out"),
+    "resume a board": (["board", "--resume"], "say which, with --out"),
     "a folder as a file": (["run", RIGHT, "--html", "."], "'.' is a folder"),
     "a part twice": (
         ["fingerprint", RIGHT, "--map", "mask=a", "--map", "mask=b"],

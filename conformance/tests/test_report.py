@@ -240,6 +240,16 @@ def test_a_diagnosis_says_which_failing_cases_it_does_not_count():
     assert f"explain 1 of 2 failing cases ({left})" in text(summary([run]))
 
 
+def test_one_failing_case_passes_and_a_name_without_version_has_no_gap():
+    one = Diagnosis(("F32",), ("a/F32",), (Cause(BY_NAME["scale-twice"], ("a/F32",)),))
+    subject = {"name": "a", "profile": "strict"}
+    report = summary([Run(subject, [failing("a")], diagnoses=[one])])
+    assert "1 of 1 failing case passes (F32)" in text(report)
+    shown = io.StringIO()
+    print_text(report, Console(file=shown))
+    assert shown.getvalue().startswith("a  profile strict")
+
+
 LEFT = {
     "ignored": ["attn_mask", f"rate{EVIL}", "sm_scale", "is_causal", "dropout_p"],
     "accepts": {"bias": "added"},
